@@ -23,7 +23,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "reuse = 1\n",
     )?;
     let looping = network.folder().join("loop.wasm");
-    std::fs::write(&looping, fdn_testkit::components::misbehaving())?;
+    std::fs::write(&looping, fdn_testkit::components::faulty())?;
     for name in ["loop-a", "loop-b"] {
         network.deploy(name, &looping, "cpu_time = \"60s\"\ntimeout = \"60s\"\n")?;
     }

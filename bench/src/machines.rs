@@ -24,7 +24,7 @@ use fdn_core::{
     ClusterId, DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, Resources,
 };
 use fdn_link::join::Identity;
-use fdn_link::{CentreSettings, Connection, Link, LinkMetrics, Told};
+use fdn_link::{Connection, ControllerLinkSettings, FeedEvent, Link, LinkMetrics};
 use fdn_service::CancellationToken;
 use fdn_service::pki::NodeKey;
 use serde::{Deserialize, Serialize};
@@ -386,16 +386,16 @@ pub(crate) fn child(list: &Path, edge: &str) -> Result<()> {
     let (report, reporting) = watch::channel(false);
     let controllers: Vec<String> = edge.split(',').map(str::to_owned).collect();
     let settings = match controllers.len() {
-        1 => CentreSettings {
+        1 => ControllerLinkSettings {
             controllers,
             // The controller's processor is the machines' here: all at once would time out.
             connect_timeout: DurationMs::from_secs(120),
             spread: DurationMs::from_secs(10),
-            ..CentreSettings::default()
+            ..ControllerLinkSettings::default()
         },
-        _ => CentreSettings {
+        _ => ControllerLinkSettings {
             controllers,
-            ..CentreSettings::default()
+            ..ControllerLinkSettings::default()
         },
     };
     let pace = moved::pace(settings.controllers.len());
@@ -436,12 +436,12 @@ async fn live(
     let mut sequence = 0;
     loop {
         tokio::select! {
-            told = link.feed.told.recv() => match told {
-                Some(Told::Snapshot(..)) if !known => {
+            told = link.feed.events.recv() => match told {
+                Some(FeedEvent::Snapshot(..)) if !known => {
                     known = true;
                     heard.up();
                 }
-                Some(Told::Change(Frame::App(app))) => heard.app(app.desired.app.as_str()),
+                Some(FeedEvent::Change(Frame::App(app))) => heard.app(app.desired.app.as_str()),
                 Some(_) => {}
                 None => return,
             },
@@ -449,7 +449,7 @@ async fn live(
                 sequence += 1;
                 let Ok(status) = status(&machine, sequence) else { return };
                 let message = Message::NodeStatus(Box::new(status));
-                drop(fdn_link::report(&*link.centre, message, EVERY).await);
+                drop(fdn_link::report(&*link.controllers, message, EVERY).await);
             }
             _ = reporting.changed() => every.reset_after(EVERY.mul_f64(spread(&machine))),
         }

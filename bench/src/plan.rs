@@ -13,9 +13,9 @@ use fdn_controller::reconcile::actual::Learner;
 use fdn_controller::reconcile::difference::binding_rows;
 use fdn_controller::reconcile::dwell::Dwell;
 use fdn_controller::reconcile::node_registry::NodeRegistry;
-use fdn_controller::reconcile::pass::{Course, Past, Rows, pass};
+use fdn_controller::reconcile::pass::{PassSettings, PassState, Rows, pass};
 use fdn_controller::reconcile::reason::Failovers;
-use fdn_controller::reconcile::world::{Measured, World};
+use fdn_controller::reconcile::world::{MeasuredRtts, World};
 use fdn_controller::reconcile::write::plan_rows;
 use fdn_controller::settings::{ClientLocation, GeoSettings};
 use fdn_controller::store::DEFAULT_TENANT;
@@ -243,7 +243,7 @@ impl Network {
         let world = World::new(
             live,
             Arc::clone(&self.geo),
-            Measured::default(),
+            MeasuredRtts::default(),
             terms,
             self.now,
         );
@@ -254,7 +254,7 @@ impl Network {
             bindings: &self.bindings,
             demand: &self.demand,
         };
-        let course = Course {
+        let pass_settings = PassSettings {
             limit: planner.bindings_per_app as usize,
             memory: planner.demand_memory,
             settled: true,
@@ -270,8 +270,8 @@ impl Network {
             &world,
             rows,
             rate,
-            &course,
-            Past {
+            &pass_settings,
+            PassState {
                 moves: &mut moves,
                 dwell: &mut Dwell::default(),
                 failovers: &Failovers::default(),
@@ -279,7 +279,7 @@ impl Network {
                 record: None,
             },
         )?;
-        let (needed, there) = world.memory(&passed.asked);
+        let (needed, there) = world.memory(&passed.loads);
         let mut done = Done {
             moved: 0,
             unplaced: passed.unplaced,

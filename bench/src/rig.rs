@@ -15,7 +15,7 @@ use fdn_core::{Digest, DurationMs, MilliCpu, Revision, VersionNumber};
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Runtime;
-use fdn_link::{Body, Centre, Connection, Feed, LinkError, Told};
+use fdn_link::{Body, Connection, ControllerLink, Feed, FeedEvent, LinkError};
 use fdn_service::secret;
 use http::{Request, Response};
 use tokio::sync::{Notify, mpsc, watch};
@@ -28,7 +28,7 @@ pub(crate) struct Rig {
     client: reqwest::Client,
     _folder: tempfile::TempDir,
     /// The other end of its feed.
-    told: mpsc::Sender<Told>,
+    told: mpsc::Sender<FeedEvent>,
     _up: watch::Sender<bool>,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Rig {
 struct Nobody;
 
 #[async_trait]
-impl Centre for Nobody {
-    async fn ask(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
-        Err(LinkError::Away)
+impl ControllerLink for Nobody {
+    async fn send(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+        Err(LinkError::NotConnected)
     }
 }
 
@@ -107,11 +107,11 @@ impl Rig {
         let (told, heard) = mpsc::channel(4);
         let (up, connected) = watch::channel(true);
         let connection = Connection {
-            centre: Arc::new(Nobody),
+            controllers: Arc::new(Nobody),
             feed: Feed {
-                told: heard,
+                events: heard,
                 connected,
-                again: Arc::new(Notify::new()),
+                resync: Arc::new(Notify::new()),
             },
         };
         let agent = Agent::start_with(settings, Some(connection), machine, runtime).await?;
@@ -126,13 +126,15 @@ impl Rig {
 
     /// Tells it something, as the centre does.
     pub(crate) async fn tell(&self, frame: Frame) -> Result<()> {
-        self.told.send(Told::Change(frame)).await?;
+        self.told.send(FeedEvent::Change(frame)).await?;
         Ok(())
     }
 
     /// Tells it of these apps and that there are no others.
     pub(crate) async fn tell_all(&self, apps: Vec<Frame>) -> Result<()> {
-        self.told.send(Told::Snapshot(Revision(1), apps)).await?;
+        self.told
+            .send(FeedEvent::Snapshot(Revision(1), apps))
+            .await?;
         Ok(())
     }
 

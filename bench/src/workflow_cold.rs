@@ -18,7 +18,7 @@ use fdn_core::feed::{AppFrame, Frame};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppDesired, AppSpec, FunctionSpec, Holders};
-use fdn_core::workflow::{Declaration, Found, RunSpec};
+use fdn_core::workflow::{Declaration, FunctionLookup, RunSpec};
 use fdn_core::{ClusterId, Digest, DurationMs, Revision, VersionNumber};
 use fdn_edge_agent::Settings;
 use fdn_instances::docker::Network;
@@ -247,7 +247,7 @@ impl Pair {
 /// The workflow as the centre tells of it, for calls that come to eu-west.
 fn workflow(component: &[u8], image: &[u8]) -> Result<Frame> {
     let declared = Declaration::parse(STAGES).context("the workflow")?;
-    let definition = declared.resolve(|_, _| Found::Version(VersionNumber::FIRST));
+    let definition = declared.resolve(|_, _| FunctionLookup::Version(VersionNumber::FIRST));
     let definition = definition.ok().context("the workflow")?;
     let function = |name: &str, artifact: &[u8], manifest: Manifest| -> Result<FunctionSpec> {
         Ok(FunctionSpec {

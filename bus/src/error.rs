@@ -8,7 +8,7 @@ use fdn_core::{Coded, ErrorCode};
 pub enum BusError {
     /// The broker cannot be reached.
     #[error("the broker at {address} is away; messages wait in the outbox until it returns")]
-    Away {
+    Unreachable {
         /// The broker's address, without credentials.
         address: String,
         /// The cause, if known.
@@ -44,7 +44,7 @@ pub enum BusError {
 impl Coded for BusError {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Away { .. } | Self::NotConfirmed { .. } => ErrorCode::BrokerFailed,
+            Self::Unreachable { .. } | Self::NotConfirmed { .. } => ErrorCode::BrokerFailed,
             Self::Address(_) => ErrorCode::ConfigInvalid,
             Self::Encode { .. } | Self::NotForBroker { .. } => ErrorCode::Internal,
         }

@@ -43,12 +43,12 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Queue {
-    ready: VecDeque<Stored>,
+    ready: VecDeque<QueuedMessage>,
     wake: Arc<Notify>,
 }
 
 #[derive(Clone, Debug)]
-struct Stored {
+struct QueuedMessage {
     envelope: Arc<Envelope>,
     attempts: u32,
 }
@@ -78,8 +78,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, queue: &mut Queue, stored: Stored, front: bool) {
-        let channel = stored.envelope.message.channel();
+    fn push(&self, queue: &mut Queue, message: QueuedMessage, front: bool) {
+        let channel = message.envelope.message.channel();
         let refuses = channel.is_some_and(Channel::refuses_when_full);
         // A message that returns to a queue which refuses new ones when full must never be dropped: nobody else holds it.
         if queue.ready.len() >= self.limits.queue && !refuses {
@@ -87,23 +87,23 @@ impl Shared {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         if front {
-            queue.ready.push_front(stored);
+            queue.ready.push_front(message);
         } else {
-            queue.ready.push_back(stored);
+            queue.ready.push_back(message);
         }
         queue.wake.notify_one();
     }
 
-    fn settle(&self, name: &QueueName, stored: Stored, verdict: Verdict) {
+    fn settle(&self, name: &QueueName, message: QueuedMessage, verdict: Verdict) {
         let retry = match verdict {
             Verdict::Ack => return,
-            Verdict::Retry => stored.attempts < DELIVERY_LIMIT,
+            Verdict::Retry => message.attempts < DELIVERY_LIMIT,
             Verdict::Reject => false,
         };
         let mut state = self.state();
         if retry {
             if let Some(queue) = state.queues.get_mut(name) {
-                self.push(queue, stored, true);
+                self.push(queue, message, true);
             }
             return;
         }
@@ -112,23 +112,23 @@ impl Shared {
         if dead.len() >= self.limits.dead_letters {
             dead.pop_front();
         }
-        dead.push_back(stored.envelope);
+        dead.push_back(message.envelope);
     }
 
     /// Takes the next message of a queue, if any.
-    fn pop(&self, name: &QueueName) -> Option<Stored> {
+    fn pop(&self, name: &QueueName) -> Option<QueuedMessage> {
         let mut state = self.state();
         let queue = state.queues.get_mut(name)?;
-        let mut stored = queue.ready.pop_front()?;
+        let mut message = queue.ready.pop_front()?;
         if !queue.ready.is_empty() {
             queue.wake.notify_one();
         }
-        stored.attempts += 1;
+        message.attempts += 1;
         self.delivered.fetch_add(1, Ordering::Relaxed);
-        if stored.attempts > 1 {
+        if message.attempts > 1 {
             self.redelivered.fetch_add(1, Ordering::Relaxed);
         }
-        Some(stored)
+        Some(message)
     }
 }
 
@@ -154,14 +154,14 @@ async fn pump(
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
             return;
         };
-        let stored = loop {
+        let message = loop {
             match shared.pop(&name) {
-                Some(stored) => break stored,
+                Some(message) => break message,
                 None => wake.notified().await,
             }
         };
-        let (owner, queue, kept) = (Arc::clone(&shared), name.clone(), stored.clone());
-        let delivery = Delivery::new(stored.envelope, stored.attempts, move |verdict| {
+        let (owner, queue, kept) = (Arc::clone(&shared), name.clone(), message.clone());
+        let delivery = Delivery::new(message.envelope, message.attempts, move |verdict| {
             owner.settle(&queue, kept, verdict);
             drop(permit);
         });
@@ -175,7 +175,7 @@ async fn pump(
 impl Broker for MemoryBroker {
     async fn publish(&self, envelope: &Envelope) -> Result<(), BusError> {
         let channel = channel_of(envelope)?;
-        let stored = Stored {
+        let message = QueuedMessage {
             envelope: Arc::new(envelope.clone()),
             attempts: 0,
         };
@@ -188,7 +188,7 @@ impl Broker for MemoryBroker {
         }
         for ((of, _), queue) in &mut state.queues {
             if *of == channel {
-                self.shared.push(queue, stored.clone(), false);
+                self.shared.push(queue, message.clone(), false);
             }
         }
         self.shared.published.fetch_add(1, Ordering::Relaxed);

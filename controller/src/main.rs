@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use clap::{Parser, Subcommand};
 use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
-use fdn_controller::backup::{self, KeysWanted, Manifest, Place};
+use fdn_controller::backup::{self, ArchiveLocation, KeyPolicy, Manifest};
 use fdn_controller::keys::Keys;
 use fdn_controller::store::Store;
 use fdn_controller::{Controller, Error, Settings};
@@ -141,7 +141,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         return Ok(());
     }
     if arguments.check_health {
-        probe::healthy(settings.listen, !settings.api.tls.certificates.is_empty())?;
+        probe::check(settings.listen, !settings.api.tls.certificates.is_empty())?;
         print("healthy\n");
         return Ok(());
     }
@@ -158,21 +158,22 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             Command::Keys { command } => keys(&settings, command).await,
             Command::Backup { file, with_keys } => {
                 let wanted = if *with_keys {
-                    KeysWanted::With
+                    KeyPolicy::With
                 } else {
-                    KeysWanted::Needed
+                    KeyPolicy::Needed
                 };
-                let made = backup::backup(&settings, &Place::from(file.clone()), wanted).await?;
+                let made =
+                    backup::backup(&settings, &ArchiveLocation::from(file.clone()), wanted).await?;
                 summary("backed up", &made);
                 Ok(())
             }
             Command::Restore { file, keys_lost } => {
                 let wanted = if *keys_lost {
-                    KeysWanted::Lost
+                    KeyPolicy::Lost
                 } else {
-                    KeysWanted::Needed
+                    KeyPolicy::Needed
                 };
-                let place = Place::from(file.clone());
+                let place = ArchiveLocation::from(file.clone());
                 let restored = backup::restore(&settings, &place, wanted).await?;
                 summary("restored", &restored);
                 Ok(())

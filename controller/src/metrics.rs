@@ -116,7 +116,7 @@ pub struct RecordMetrics {
 }
 
 impl RecordMetrics {
-    fn new(make: &Maker) -> Result<Self, ServiceError> {
+    fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             made: make.counters(
                 "fdn_controller_plan_records_total",
@@ -136,7 +136,7 @@ impl RecordMetrics {
 }
 
 impl PlanMetrics {
-    fn new(make: &Maker) -> Result<Self, ServiceError> {
+    fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         let times = seconds("fdn_controller_plan_seconds", "Time of a planning pass");
         Ok(Self {
             made: make.counter("fdn_controller_plans_total", "Plans made")?,
@@ -206,7 +206,7 @@ pub struct ArtifactMetrics {
 }
 
 impl ArtifactMetrics {
-    fn new(make: &Maker) -> Result<Self, ServiceError> {
+    fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             kept: make.gauge("fdn_controller_artifacts", "Artifacts kept")?,
             bytes: make.gauge("fdn_controller_artifact_bytes", "Bytes of artifacts kept")?,
@@ -249,7 +249,7 @@ pub struct BillingMetrics {
 }
 
 impl BillingMetrics {
-    fn new(make: &Maker) -> Result<Self, ServiceError> {
+    fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             statements: make.counter(
                 "fdn_controller_billing_statements_total",
@@ -298,7 +298,7 @@ pub struct JobMetrics {
 }
 
 impl JobMetrics {
-    fn new(make: &Maker) -> Result<Self, ServiceError> {
+    fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             submitted: make.counter(
                 "fdn_controller_jobs_submitted_total",
@@ -359,7 +359,7 @@ pub struct EventMetrics {
 }
 
 impl EventMetrics {
-    fn new(make: &Maker) -> Result<Self, ServiceError> {
+    fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             readers: make.gauge("fdn_controller_event_readers", "Readers of events")?,
             sent: make.counter("fdn_controller_events_sent_total", "Events sent to readers")?,
@@ -391,7 +391,7 @@ pub struct AppMetrics {
 }
 
 impl AppMetrics {
-    fn new(make: &Maker) -> Result<Self, ServiceError> {
+    fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             secrets_unreadable: make.counter(
                 "fdn_controller_secrets_unreadable_total",
@@ -421,9 +421,9 @@ impl AppMetrics {
 }
 
 /// Creates metrics and registers them.
-struct Maker(Registry);
+struct MetricFactory(Registry);
 
-impl Maker {
+impl MetricFactory {
     fn add<T: prometheus::core::Collector + Clone + 'static>(
         &self,
         metric: prometheus::Result<T>,
@@ -467,7 +467,7 @@ impl Metrics {
     /// # Errors
     /// When two have the same name.
     pub fn new() -> Result<Self, ServiceError> {
-        let make = Maker(Registry::new());
+        let make = MetricFactory(Registry::new());
         let request_seconds = seconds("fdn_controller_request_seconds", "Time of requests");
         Ok(Self {
             requests: make.counters(

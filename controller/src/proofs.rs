@@ -17,7 +17,7 @@ const RECORDS_MAX: usize = 64;
 
 /// The result of looking for a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ProofLookup {
     /// The proof is there.
     Proof,
     /// The proof is missing; the text says what was found.
@@ -26,7 +26,7 @@ pub enum Seen {
     Unknown(String),
 }
 
-impl Seen {
+impl ProofLookup {
     /// The result in one word, for metrics.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
@@ -54,13 +54,13 @@ impl Proofs {
     }
 
     /// Looks for the proof of a host with this token.
-    pub async fn look(&self, host: &HostName, token: &str) -> Seen {
+    pub async fn look_up(&self, host: &HostName, token: &str) -> ProofLookup {
         let name = challenge(host);
         let wanted = proof(token);
         // The final dot keeps the machine's search list from being applied.
         let resolver = match &self.resolver {
             Ok(resolver) => resolver,
-            Err(problem) => return Seen::Unknown(problem.clone()),
+            Err(problem) => return ProofLookup::Unknown(problem.clone()),
         };
         match resolver.txt_lookup(format!("{name}.")).await {
             Ok(found) => {
@@ -71,17 +71,17 @@ impl Proofs {
                 });
                 let there = texts.clone().any(|text| text == wanted.as_bytes());
                 if there {
-                    return Seen::Proof;
+                    return ProofLookup::Proof;
                 }
                 let count = texts.count();
-                Seen::Missing(format!(
+                ProofLookup::Missing(format!(
                     "{name} has {count} TXT records and none is {wanted}"
                 ))
             }
             Err(error) if error.is_no_records_found() => {
-                Seen::Missing(format!("{name} has no TXT record"))
+                ProofLookup::Missing(format!("{name} has no TXT record"))
             }
-            Err(error) => Seen::Unknown(format!("{name} cannot be looked up now: {error}")),
+            Err(error) => ProofLookup::Unknown(format!("{name} cannot be looked up now: {error}")),
         }
     }
 }

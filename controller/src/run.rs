@@ -17,7 +17,7 @@ use crate::Error;
 use crate::app::{authority, login};
 use crate::dispatch::publisher;
 use crate::edge;
-use crate::http::{self, Door, Serving};
+use crate::http::{self, ApiListener, Serving};
 use crate::reconcile::Planner;
 use crate::settings::Settings;
 use crate::singleton;
@@ -69,8 +69,8 @@ impl Controller {
         broker: SharedBroker,
         compiler: Compiler,
     ) -> Result<Self, Error> {
-        let door = Door::open(&settings)?;
-        let address = door
+        let listener = ApiListener::open(&settings)?;
+        let address = listener
             .address()
             .map_err(|e| Error::Internal(format!("the listener has no address: {e}")))?;
         let state = Arc::new(State::open(settings, broker, compiler).await?);
@@ -78,7 +78,7 @@ impl Controller {
         let password = login::first_user(&state).await?;
         state.readiness.set("store", true, "");
         state.readiness.set("running", true, "");
-        let server = http::start(door, Arc::clone(&state))?;
+        let server = http::start(listener, Arc::clone(&state))?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let leaving = CancellationToken::new();

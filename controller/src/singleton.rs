@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::error::chain;
 use crate::state::State;
 use crate::store::StoreError;
-use crate::store::singleton::{singleton_ask, singleton_end};
+use crate::store::singleton::{singleton_acquire, singleton_release};
 
 /// Work that one controller does for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +51,14 @@ const WORKS: usize = Work::ALL.len();
 #[derive(Debug)]
 pub struct Singletons {
     holder: String,
-    turns: [watch::Sender<bool>; WORKS],
+    held: [watch::Sender<bool>; WORKS],
 }
 
 impl Default for Singletons {
     fn default() -> Self {
         Self {
             holder: uuid::Uuid::now_v7().simple().to_string(),
-            turns: Work::ALL.map(|_| watch::Sender::new(false)),
+            held: Work::ALL.map(|_| watch::Sender::new(false)),
         }
     }
 }
@@ -73,17 +73,17 @@ impl Singletons {
     /// Whether this controller has the lease.
     #[must_use]
     pub fn has(&self, work: Work) -> bool {
-        *self.turns[work as usize].borrow()
+        *self.held[work as usize].borrow()
     }
 
     /// Notifies of every change of [`Self::has`].
     #[must_use]
     pub fn watch(&self, work: Work) -> watch::Receiver<bool> {
-        self.turns[work as usize].subscribe()
+        self.held[work as usize].subscribe()
     }
 
     fn set(&self, work: Work, mine: bool) {
-        self.turns[work as usize].send_if_modified(|before| {
+        self.held[work as usize].send_if_modified(|before| {
             let changed = *before != mine;
             if changed {
                 info!(
@@ -106,7 +106,7 @@ pub(crate) async fn keep(state: Arc<State>, shutdown: CancellationToken) {
         let asked = Instant::now();
         // The time limit keeps a database that does not answer from prolonging a lease.
         let patience = wait(lease / 3, first_end(&state.singletons, &good_until), asked);
-        let answered = tokio::time::timeout(patience, ask(&state, lease)).await;
+        let answered = tokio::time::timeout(patience, acquire(&state, lease)).await;
         let answered =
             answered.unwrap_or_else(|_| Err(StoreError::from(sqlx::Error::PoolTimedOut)));
         match answered {
@@ -143,7 +143,7 @@ pub(crate) async fn keep(state: Arc<State>, shutdown: CancellationToken) {
     for work in Work::ALL {
         state.singletons.set(work, false);
     }
-    if let Err(error) = give_back(&state).await {
+    if let Err(error) = release(&state).await {
         warn!(error = chain(&error), "leases end by themselves");
     }
 }
@@ -164,7 +164,7 @@ fn pause(lease: Duration) -> Duration {
     (lease / 3).mul_f64(rand::random_range(0.8..1.0))
 }
 
-async fn ask(state: &State, lease: Duration) -> Result<[bool; WORKS], StoreError> {
+async fn acquire(state: &State, lease: Duration) -> Result<[bool; WORKS], StoreError> {
     let mut connection = state.store.read().await?;
     let mut mine = [false; WORKS];
     for work in Work::ALL {
@@ -172,14 +172,14 @@ async fn ask(state: &State, lease: Duration) -> Result<[bool; WORKS], StoreError
         let until = Timestamp(now.get().saturating_add(lease.as_millis() as u64));
         let holder = state.singletons.holder();
         mine[work as usize] =
-            singleton_ask(&mut connection, work.as_str(), holder, until, now).await?;
+            singleton_acquire(&mut connection, work.as_str(), holder, until, now).await?;
     }
     Ok(mine)
 }
 
-async fn give_back(state: &State) -> Result<(), StoreError> {
+async fn release(state: &State) -> Result<(), StoreError> {
     let mut connection = state.store.read().await?;
-    singleton_end(&mut connection, state.singletons.holder()).await
+    singleton_release(&mut connection, state.singletons.holder()).await
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::Error;
 use crate::app::fleet::admin_state;
 use crate::app::login::Logins;
 use crate::app::oidc::Provider;
-use crate::app::runs::Pending;
+use crate::app::runs::RunBuffer;
 use crate::artifacts::Artifacts;
 use crate::edge::Edge;
 use crate::geo::{ClientTable, Geo, LinkTable};
@@ -28,7 +28,7 @@ use crate::reconcile::actual::Learner;
 use crate::reconcile::demand::Demand;
 use crate::reconcile::node_registry::NodeRegistry;
 use crate::reconcile::what_if;
-use crate::reconcile::world::{Asked, Measured, Terms, World};
+use crate::reconcile::world::{ClusterLoad, MeasuredRtts, Terms, World};
 use crate::settings::Settings;
 use crate::singleton::Singletons;
 use crate::store::node::{StageCalls, Statuses, node_status_list};
@@ -65,7 +65,7 @@ pub struct State {
     /// Demand reports for the planner. The consumer adds, the planner takes.
     pub demand: Mutex<Demand>,
     /// The load of each cluster as of the last planning pass. The planner writes, explanations read.
-    pub asked: Mutex<BTreeMap<ClusterId, Asked>>,
+    pub cluster_loads: Mutex<BTreeMap<ClusterId, ClusterLoad>>,
     /// Measured round trip times of clients. The consumer writes, the planner reads.
     pub rtt: Mutex<ClientTable>,
     /// Round trip times between clusters.
@@ -93,7 +93,7 @@ pub struct State {
     /// Limits the test calls of apps made at the same time.
     pub tries: Semaphore,
     /// Reported runs that are to be written. The consumer adds.
-    pub runs: Mutex<Pending>,
+    pub runs: Mutex<RunBuffer>,
     /// Events for readers.
     pub events: crate::app::events::hub::Hub,
     /// Limits the readers of function logs.
@@ -151,7 +151,7 @@ impl State {
         links.merge(link_list(&mut connection, Timestamp(0)).await?);
         drop(connection);
         let mut live = NodeRegistry::new(statuses, settings.planner.nodes_max, now);
-        live.keep_figures(settings.console.series);
+        live.enable_figures(settings.console.series);
         live.set_admin_state(admin_state);
         Ok(Self {
             uploads: Uploads::open(&settings, compiler)?,
@@ -161,7 +161,7 @@ impl State {
             live: Mutex::new(live),
             statuses: tokio::sync::Mutex::default(),
             demand: Mutex::new(Demand::new(settings.planner.demand_pending)),
-            asked: Mutex::default(),
+            cluster_loads: Mutex::default(),
             learner: Mutex::new(Learner::new(settings.planner.learnt)),
             rtt: Mutex::new(rtt),
             links: Mutex::new(links),
@@ -240,12 +240,12 @@ impl State {
         let measured = self.measured();
         let world = World::of(places, &alive, Arc::clone(&self.geo), measured, self.terms);
         Ok(world
-            .with_asked(&lock(&self.asked))
+            .with_loads(&lock(&self.cluster_loads))
             .with_shifts(what_if::shifts(changes)))
     }
 
-    fn measured(&self) -> Measured {
-        Measured {
+    fn measured(&self) -> MeasuredRtts {
+        MeasuredRtts {
             clients: lock(&self.rtt).list(),
             links: lock(&self.links).list(),
         }
@@ -261,7 +261,7 @@ impl State {
             self.terms,
             now,
         )
-        .with_asked(&lock(&self.asked))
+        .with_loads(&lock(&self.cluster_loads))
     }
 
     /// The network's time to live of DNS answers, in seconds.

@@ -192,11 +192,11 @@ use crate::latency::LatencyEstimate;
 use crate::manifest::Manifest;
 use crate::message::{AppDesired, AppObserved, BindingsDesired, NetworkDesired, TxtDesired};
 use crate::policy::Traffic;
-use crate::policy::quota::AppUsed;
+use crate::policy::quota::AppQuotaUsage;
 use crate::predicted::StageCompared;
 use crate::prefix::ClientPrefix;
 use crate::resources::Resources;
-use crate::rollout::{BadMark, RolloutInfo};
+use crate::rollout::{RolloutInfo, VersionRejection};
 use crate::unit::{Millis, Revision, Timestamp};
 use crate::workflow::{Definition, Workflow};
 
@@ -387,7 +387,7 @@ pub struct VersionInfo {
     pub manifest: Manifest,
     /// Why the version must not be used: it broke the app's objective. Absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bad: Option<BadMark>,
+    pub bad: Option<VersionRejection>,
     /// The version's labels.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
@@ -480,8 +480,7 @@ pub struct Explanation {
     /// The plan in force for the client, with the explanation from when it was made; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<StoredPlan>,
-    /// The times that the plan assumes for each stage where the client's calls run, beside the measured ones; absent while nothing was
-    /// measured.
+    /// The times that the plan assumes for each stage where the client's calls run, beside the measured ones; absent until measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actual: Vec<StageCompared>,
     /// The evaluation of each form in each cluster; absent if no function has several forms.
@@ -554,8 +553,7 @@ pub struct Candidate {
     pub start: Millis,
     /// `w(c,p)`: the run time of the call at the cluster's speed, without the toll.
     pub work: Millis,
-    /// The congestion toll: how much longer all other calls would wait in the cluster for each call of the client. It influences the
-    /// choice, but is part of no other time here.
+    /// The congestion toll: how much longer other calls would wait there for each call of the client. Part of no other time here.
     #[serde(default)]
     pub toll: Millis,
     /// `EFT`: the earliest finish of the call.
@@ -580,7 +578,7 @@ pub struct AppsSnapshot {
     pub fleet: Option<FleetDesired>,
     /// The calls counted so far, over all nodes, for apps with a quota.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub used: Vec<AppUsed>,
+    pub used: Vec<AppQuotaUsage>,
 }
 
 /// The complete state from which a DNS server answers.

@@ -16,7 +16,7 @@ use crate::id::SecretName;
 use crate::message::{
     AppDesired, BindingsChanged, BindingsDesired, Message, NetworkDesired, TxtDesired,
 };
-use crate::policy::quota::AppUsed;
+use crate::policy::quota::AppQuotaUsage;
 use crate::unit::{DurationMs, Revision};
 
 /// The frame format that this build reads and writes. A machine names it in its request, and gets no other.
@@ -70,7 +70,7 @@ pub enum Frame {
     /// The desired state of the machines, restricted to what this one must know.
     Fleet(FleetDesired),
     /// The calls counted so far, over all nodes, for apps with a quota.
-    Used(Vec<AppUsed>),
+    Used(Vec<AppQuotaUsage>),
     /// The bindings of an app, for DNS servers.
     Bindings(BindingsDesired),
     /// Changes of an app's bindings, for DNS servers.

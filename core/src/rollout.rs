@@ -253,7 +253,8 @@ pub struct ObjectiveInfo {
 
 /// A mark on a version that must not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct BadMark {
+#[schema(as = BadMark)]
+pub struct VersionRejection {
     /// Why the version must not be used, in words.
     pub reason: String,
     /// When it was marked.

@@ -44,7 +44,7 @@ impl NodeRuntime {
 
 /// How far an app is being served. The order is ascending in benefit to its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Served {
+pub enum ServingState {
     /// It could not be made ready, and nothing answers; retried after a pause.
     Failed,
     /// It is being made ready, or no node has received it yet.
@@ -56,11 +56,11 @@ pub enum Served {
 impl AppObserved {
     /// How far the node is in serving the app. A node that prepares another revision still answers by the previous one.
     #[must_use]
-    pub fn served(&self) -> Served {
+    pub fn served(&self) -> ServingState {
         match (self.serves, &self.phase) {
-            (Some(true), _) | (_, AppPhase::Ready) => Served::Ready,
-            (_, AppPhase::Failed { .. }) => Served::Failed,
-            (_, AppPhase::Fetching | AppPhase::Compiling) => Served::Preparing,
+            (Some(true), _) | (_, AppPhase::Ready) => ServingState::Ready,
+            (_, AppPhase::Failed { .. }) => ServingState::Failed,
+            (_, AppPhase::Fetching | AppPhase::Compiling) => ServingState::Preparing,
         }
     }
 }
@@ -97,11 +97,14 @@ mod tests {
         let failed = r#"{"phase":"failed","reason":"no artifact"}"#;
         let ready = r#"{"phase":"ready"}"#;
         let fetching = r#"{"phase":"fetching"}"#;
-        assert_eq!(served(failed, r#","serves":true"#), Served::Ready);
-        assert_eq!(served(failed, r#","serves":false"#), Served::Failed);
-        assert_eq!(served(failed, ""), Served::Failed);
-        assert_eq!(served(fetching, ""), Served::Preparing);
-        assert_eq!(served(ready, ""), Served::Ready, "of an older agent");
-        assert!(Served::Ready > Served::Preparing && Served::Preparing > Served::Failed);
+        assert_eq!(served(failed, r#","serves":true"#), ServingState::Ready);
+        assert_eq!(served(failed, r#","serves":false"#), ServingState::Failed);
+        assert_eq!(served(failed, ""), ServingState::Failed);
+        assert_eq!(served(fetching, ""), ServingState::Preparing);
+        assert_eq!(served(ready, ""), ServingState::Ready, "of an older agent");
+        assert!(
+            ServingState::Ready > ServingState::Preparing
+                && ServingState::Preparing > ServingState::Failed
+        );
     }
 }

@@ -32,7 +32,7 @@ pub struct CallTrace {
     /// The gateway at which the call arrived.
     pub gateway: CallPlace,
     /// The present revisions of the app.
-    pub told: Told,
+    pub told: PresentRevisions,
     /// The calls of functions, in order of arrival; for a workflow, those of each stage.
     pub calls: Vec<TracedCall>,
     /// The workflow run that the call began; absent for a plain function, or if the run is no longer stored.
@@ -74,7 +74,8 @@ pub struct CallPlace {
 
 /// The present revisions of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Told {
+#[schema(as = Told)]
+pub struct PresentRevisions {
     /// The revision of the desired state that nodes are sent.
     pub nodes: Revision,
     /// The revision of the bindings that DNS servers are sent.
@@ -121,14 +122,14 @@ const RUN_NEAR_MS: u64 = 60_000;
 
 /// The calls of one trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct TraceCalls {
     /// In the order of their arrival; never empty.
     calls: Vec<CallLine>,
     /// How many other calls have the same request id.
     others: u32,
 }
 
-impl Chosen {
+impl TraceCalls {
     /// Of all calls with one request id, those of the trace of the newest one; `None` if there is no call.
     #[must_use]
     pub fn newest(mut calls: Vec<CallLine>) -> Option<Self> {
@@ -163,13 +164,13 @@ impl Chosen {
 
 /// The data with which a call is joined.
 #[derive(Clone, Debug)]
-pub struct Beside<F> {
+pub struct TraceSources<F> {
     /// The app.
     pub app: AppName,
     /// The cluster of a living node, by name.
     pub cluster_of: F,
     /// The present revisions of the app.
-    pub told: Told,
+    pub told: PresentRevisions,
     /// The run that the call began, if any.
     pub run: Option<RunInfo>,
     /// The present explanation of where its client's calls go.
@@ -180,9 +181,12 @@ pub struct Beside<F> {
 
 /// Joins the calls of a trace with the other data.
 #[must_use]
-pub fn join<F: Fn(&NodeId) -> Option<ClusterId>>(chosen: Chosen, beside: Beside<F>) -> CallTrace {
+pub fn join<F: Fn(&NodeId) -> Option<ClusterId>>(
+    chosen: TraceCalls,
+    sources: TraceSources<F>,
+) -> CallTrace {
     let first = chosen.first();
-    let gateway = match &beside.run {
+    let gateway = match &sources.run {
         Some(run) => CallPlace {
             node: run.node.clone(),
             cluster: Some(run.cluster.clone()),
@@ -190,17 +194,17 @@ pub fn join<F: Fn(&NodeId) -> Option<ClusterId>>(chosen: Chosen, beside: Beside<
         None => {
             let node = first.routed.via.as_ref().unwrap_or(&first.node);
             CallPlace {
-                cluster: (beside.cluster_of)(node),
+                cluster: (sources.cluster_of)(node),
                 node: node.clone(),
             }
         }
     };
     let client = chosen.client();
     let (request, trace) = (first.request.clone(), first.trace.clone());
-    let differs = differs(&chosen.calls, &gateway, &beside);
+    let differs = differs(&chosen.calls, &gateway, &sources);
     let calls = chosen.calls.into_iter().map(|call| {
-        let cluster = (beside.cluster_of)(&call.node);
-        let explained = beside.explained.as_ref();
+        let cluster = (sources.cluster_of)(&call.node);
+        let explained = sources.explained.as_ref();
         TracedCall {
             predicted: explained.and_then(|why| predicted(&call, cluster.as_ref()?, why)),
             cluster,
@@ -209,17 +213,17 @@ pub fn join<F: Fn(&NodeId) -> Option<ClusterId>>(chosen: Chosen, beside: Beside<
     });
     CallTrace {
         calls: calls.collect(),
-        app: beside.app,
+        app: sources.app,
         request,
         trace,
         client,
         gateway,
-        told: beside.told,
-        run: beside.run,
-        explained: beside.explained,
+        told: sources.told,
+        run: sources.run,
+        explained: sources.explained,
         differs,
         others: chosen.others,
-        silent: beside.silent,
+        silent: sources.silent,
     }
 }
 
@@ -240,11 +244,11 @@ fn predicted(call: &CallLine, cluster: &ClusterId, why: &Explanation) -> Option<
     })
 }
 
-fn differs<F>(calls: &[CallLine], gateway: &CallPlace, beside: &Beside<F>) -> Vec<String> {
+fn differs<F>(calls: &[CallLine], gateway: &CallPlace, sources: &TraceSources<F>) -> Vec<String> {
     let mut all = Vec::new();
     let first = &calls[0];
-    let now = beside.told.nodes;
-    let led = beside.run.iter().map(|run| run.revision);
+    let now = sources.told.nodes;
+    let led = sources.run.iter().map(|run| run.revision);
     let served = calls.iter().filter_map(|call| call.routed.revision);
     let revisions: BTreeSet<Revision> = led.chain(served).collect();
     let named: Vec<String> = revisions.iter().map(ToString::to_string).collect();
@@ -271,7 +275,7 @@ fn differs<F>(calls: &[CallLine], gateway: &CallPlace, beside: &Beside<F>) -> Ve
             "no plan sent anybody to its cluster: it came by an old DNS answer, by one for clients without a plan, or past DNS".to_owned(),
         ),
     }
-    let Some(why) = &beside.explained else {
+    let Some(why) = &sources.explained else {
         return all;
     };
     if let (Some(bound), Some(cluster)) = (&why.bound, &gateway.cluster)

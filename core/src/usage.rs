@@ -18,7 +18,8 @@ use crate::id::{AppName, BatchId, FunctionName, InvocationId, NodeId, VersionNum
 use crate::unit::{MebiBytes, Timestamp};
 
 pub use call::{
-    CallFacts, CallLine, CallList, CallQuery, CallRecord, Noted, PlanUse, Routed, StatusFilter,
+    CallFacts, CallLine, CallList, CallQuery, CallRecord, InterimUsage, PlanUse, Routed,
+    StatusFilter,
 };
 pub use sums::{UsageSum, UsageSums, roll_up};
 

@@ -60,7 +60,7 @@ pub(super) fn responders() -> &'static [Responder; 2] {
             let settings: Settings = toml::from_str(ZONE).expect("settings");
             let zone = settings.zone_data([127, 0, 0, 1].into()).expect("a zone");
             let (network, _) = one();
-            let desired = desired_of(&told());
+            let desired = desired_of(&feed_frames());
             let tables = tables(&desired.expect("a feed"));
             let names = Names::new(&zone, &tables, Revision(2), true).expect("names");
             let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).expect("metrics"));
@@ -117,7 +117,7 @@ fn signer(settings: &Settings, metrics: SigningMetrics) -> Signer {
 }
 
 /// The encoded feed of a network with one cluster, one app and one binding.
-pub(super) fn told() -> Vec<u8> {
+pub(super) fn feed_frames() -> Vec<u8> {
     let (network, bindings) = one();
     let frames = [Frame::Network(network), Frame::Bindings(bindings)];
     let frames = frames.iter().map(|frame| frame.encode().expect("json"));
@@ -223,7 +223,7 @@ pub(super) fn desired_of(mut bytes: &[u8]) -> Option<DesiredState> {
 }
 
 /// The encoded state on a server's disk.
-pub(super) fn kept(desired: &DesiredState) -> Vec<u8> {
+pub(super) fn snapshot_file(desired: &DesiredState) -> Vec<u8> {
     let mut bytes = Vec::new();
     disk::encode(desired, &mut bytes).expect("memory takes it");
     bytes
@@ -268,7 +268,7 @@ pub(super) fn snapshot(bytes: &[u8]) {
     if let Some(network) = desired.current_network() {
         assert!(Network::new(network).clusters().len() <= network.clusters.len());
     }
-    let bytes = self::kept(&desired);
+    let bytes = self::snapshot_file(&desired);
     let again = disk::decode(&*bytes, bytes.len() as u64).expect("what was written is read");
     let apps = |desired: &DesiredState| {
         let apps = desired.apps().map(|(app, revision, state)| {

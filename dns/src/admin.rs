@@ -32,7 +32,7 @@ pub(crate) struct Lookup {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct LookupParameters {
     name: String,
     client: String,
     #[serde(default, rename = "type")]
@@ -59,7 +59,7 @@ pub enum Outcome {
 
 /// The explanation of one answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Explained {
+pub struct AnswerExplanation {
     /// The name asked for.
     pub name: HostName,
     /// The client prefix that the explanation is for.
@@ -138,7 +138,12 @@ impl Lookup {
             .route("/dnssec", web::get().to(dnssec));
     }
 
-    fn explain(&self, name: HostName, client: ClientPrefix, kind: AddressKind) -> Explained {
+    fn explain(
+        &self,
+        name: HostName,
+        client: ClientPrefix,
+        kind: AddressKind,
+    ) -> AnswerExplanation {
         let (names, serving) = (self.published.names(), self.published.serving());
         let locate = self.published.locate();
         let lower = LowerName::new(&zone::name_of(&name));
@@ -168,7 +173,7 @@ impl Lookup {
             Body::Refused => (Outcome::Refused, Vec::new(), None),
             Body::Failure => (Outcome::Failure, Vec::new(), None),
         };
-        let steering = verdict.steered.map(|steered| {
+        let steering = verdict.steering.map(|decision| {
             let nearest = &fleet.network().nearest;
             let estimates = nearest.view(client, locate).estimates;
             let candidate = |index: &usize| {
@@ -184,15 +189,15 @@ impl Lookup {
                 }
             };
             Steering {
-                app: steered.table.app.as_ref().clone(),
-                revision: steered.table.revision,
-                reason: steered.reason,
-                chosen: match steered.pick {
+                app: decision.table.app.as_ref().clone(),
+                revision: decision.table.revision,
+                reason: decision.reason,
+                chosen: match decision.pick {
                     Pick::Live(index) => Some(fleet.id(index).clone()),
                     Pick::Dead(_) | Pick::NoAddress | Pick::Refused => None,
                 },
-                bound: steered.bound.cloned(),
-                matched: steered
+                bound: decision.bound.cloned(),
+                matched: decision
                     .table
                     .bindings
                     .covering(client)
@@ -205,7 +210,7 @@ impl Lookup {
                     .collect(),
             }
         });
-        Explained {
+        AnswerExplanation {
             name,
             client,
             result,
@@ -219,19 +224,19 @@ impl Lookup {
 
 async fn lookup(
     state: web::Data<Lookup>,
-    asked: web::Query<Asked>,
+    parameters: web::Query<LookupParameters>,
 ) -> Result<HttpResponse, BadQuestion> {
-    let name = HostName::parse_lenient(&asked.name).map_err(|e| BadQuestion(e.to_string()))?;
-    let client = asked
+    let name = HostName::parse_lenient(&parameters.name).map_err(|e| BadQuestion(e.to_string()))?;
+    let client = parameters
         .client
         .parse::<ClientPrefix>()
         .map_err(|e| BadQuestion(e.to_string()))?;
-    Ok(HttpResponse::Ok().json(state.explain(name, client, asked.kind)))
+    Ok(HttpResponse::Ok().json(state.explain(name, client, parameters.kind)))
 }
 
 /// The answer of `GET /dnssec`.
 #[derive(Debug, Serialize)]
-struct Signed {
+struct DnssecStatus {
     /// Whether the zone is signed.
     signed: bool,
     /// The keys, oldest first.
@@ -240,7 +245,7 @@ struct Signed {
 
 async fn dnssec(state: web::Data<Lookup>) -> HttpResponse {
     let signer = state.signer.as_ref();
-    HttpResponse::Ok().json(Signed {
+    HttpResponse::Ok().json(DnssecStatus {
         signed: signer.is_some(),
         keys: signer.map_or_else(Vec::new, |signer| signer.ring().states()),
     })

@@ -136,7 +136,7 @@ fn finish(arguments: &Arguments, settings: &Settings) -> ExitCode {
     } else if arguments.check_config {
         Ok("the configuration is valid\n".to_owned())
     } else {
-        probe::healthy(settings.admin, false).map(|()| "healthy\n".to_owned())
+        probe::check(settings.admin, false).map(|()| "healthy\n".to_owned())
     };
     match said {
         Ok(text) => {

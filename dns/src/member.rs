@@ -7,10 +7,10 @@ use clap::Args;
 use fdn_core::enrol::{EnrolRequest, Machine, NodeAddresses, Role};
 use fdn_core::{ClusterId, DurationMs, NodeId, Timestamp};
 use fdn_link::join::{
-    Controller, Identity, JoinError, Joined, RenewParts, Renewer, Way, bundle, controllers,
+    ApiAccess, Controller, Identity, JoinError, Joined, RenewParts, Renewer, bundle, controllers,
     read_token,
 };
-use fdn_link::{CentreSettings, Connection, Link, LinkMetrics, disk};
+use fdn_link::{Connection, ControllerLinkSettings, Link, LinkMetrics, disk};
 use fdn_service::CancellationToken;
 use fdn_service::pki::{Facts, NodeKey};
 use prometheus::{IntGauge, Registry};
@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use crate::error::Error;
 use crate::settings::Settings;
-use crate::sync::Trust;
+use crate::sync::AuthoritiesHandler;
 
 /// The first and the longest back-off after a failed renewal.
 const RENEW_RETRY: (DurationMs, DurationMs) =
@@ -67,11 +67,11 @@ pub async fn join(
         key: "server",
         reason: "must be a name of letters, digits and hyphens, as nodes have".to_owned(),
     })?;
-    let way = Way {
+    let access = ApiAccess {
         ca_file: args.ca_file.clone(),
         proxy: args.proxy.clone().or_else(|| settings.centre.proxy.clone()),
     };
-    let controller = Controller::new(&args.url, way)?;
+    let controller = Controller::new(&args.url, access)?;
     let identity = Identity::below(&settings.data_dir);
     if let Some(facts) = identity.facts()? {
         let machine = &facts.identity;
@@ -84,7 +84,7 @@ pub async fn join(
         }
         let usable = now < facts.expires_at && identity.joined.exists();
         if usable && !args.again {
-            let ca_file = identity.keep_api_ca(args.ca_file.as_deref())?;
+            let ca_file = identity.store_api_ca(args.ca_file.as_deref())?;
             if ca_file.is_some() || args.proxy.is_some() {
                 let mut joined = Joined::read(&identity)?;
                 joined.ca_file = ca_file.or(joined.ca_file);
@@ -96,7 +96,7 @@ pub async fn join(
     }
     controller.check_safety(args.allow_plain_http)?;
     let token = read_token(&args.token_file)?;
-    let controller = controller.known_by(&token)?;
+    let controller = controller.pinned_to(&token)?;
     let addresses = addresses(args, settings, &controller)?;
     identity.prepare()?;
     let key = NodeKey::read_or_create(&identity.key)?;
@@ -114,7 +114,7 @@ pub async fn join(
     let joined = Joined {
         controllers: controllers(&answer, &controller.host_and_port().0),
         controller: controller.url(),
-        ca_file: controller.keep_api_ca(&identity)?,
+        ca_file: controller.store_api_ca(&identity)?,
         proxy: args.proxy.clone(),
         addresses,
     };
@@ -161,7 +161,7 @@ pub(crate) struct Member {
     /// The connection to the controllers.
     pub(crate) connection: Connection,
     /// Called with the network's authorities when they change.
-    pub(crate) trust: Trust,
+    pub(crate) on_authorities: AuthoritiesHandler,
     /// Renews the server's certificate; `None` if the connection was given.
     pub(crate) renewer: Option<Renewer>,
 }
@@ -178,7 +178,7 @@ impl Member {
             return Ok(Self {
                 name: settings.server.clone(),
                 connection,
-                trust: Box::new(|_| {}),
+                on_authorities: Box::new(|_| {}),
                 renewer: None,
             });
         }
@@ -189,18 +189,18 @@ impl Member {
                 .to_owned(),
         })?;
         let joined = Joined::read(&identity)?;
-        let mut centre: CentreSettings = settings.centre.clone();
+        let mut centre: ControllerLinkSettings = settings.centre.clone();
         if centre.controllers.is_empty() {
             centre.controllers.clone_from(&joined.controllers);
         }
         if centre.proxy.is_none() {
             centre.proxy.clone_from(&joined.proxy);
         }
-        let way = Way {
+        let access = ApiAccess {
             ca_file: joined.ca_file.clone(),
             proxy: centre.proxy.clone(),
         };
-        let api = Controller::of_member(&joined.controller, way, "fdn-dns join")?;
+        let api = Controller::of_member(&joined.controller, access, "fdn-dns join")?;
         let files = identity.files();
         let metrics =
             LinkMetrics::new(registry, "fdn_dns").map_err(fdn_service::ServiceError::from)?;
@@ -216,7 +216,7 @@ impl Member {
         .map_err(fdn_service::ServiceError::from)?;
         let ca = files.ca.clone();
         let renewer = Renewer::new(RenewParts {
-            centre: connection.centre.clone(),
+            controllers: connection.controllers.clone(),
             answer_timeout: centre.answer_timeout.as_duration(),
             controller: api,
             files,
@@ -234,14 +234,14 @@ impl Member {
         Ok(Self {
             name: facts.identity.name.to_string(),
             connection,
-            trust: Box::new(move |authorities| trust(&ca, authorities)),
+            on_authorities: Box::new(move |authorities| replace_authorities(&ca, authorities)),
             renewer: Some(renewer),
         })
     }
 }
 
 /// Writes the authorities that controllers' certificates are checked against, if they changed.
-fn trust(ca: &std::path::Path, authorities: &[String]) {
+fn replace_authorities(ca: &std::path::Path, authorities: &[String]) {
     let bundle = bundle(authorities);
     if authorities.is_empty() || std::fs::read_to_string(ca).is_ok_and(|now| now == bundle) {
         return;

@@ -17,18 +17,18 @@ use prometheus::{
 pub use self::apps::AppMetrics;
 pub use self::bindings::BindingMetrics;
 pub use self::encrypted::EncryptedMetrics;
+pub use self::sampled::SampledMetrics;
 pub use self::signing::SigningMetrics;
 pub use self::transfers::TransferMetrics;
-pub use self::watched::WatchedMetrics;
 use crate::policy::fleet::{Network, Share};
 
 pub mod apps;
 mod bindings;
 pub mod encrypted;
+mod sampled;
 mod signing;
 mod steering;
 mod transfers;
-mod watched;
 
 /// How a query arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub struct Metrics {
     with_subnet: IntCounter,
     seconds: Histogram,
     /// Metrics of the sampled queries.
-    pub watched: WatchedMetrics,
+    pub sampled: SampledMetrics,
     /// Answers by app.
     pub by_app: AppMetrics,
     answers: IntCounterVec,
@@ -246,7 +246,7 @@ impl Metrics {
                 "Queries that carried a client subnet.",
             )?,
             seconds: seconds(registry)?,
-            watched: WatchedMetrics::new(registry)?,
+            sampled: SampledMetrics::new(registry)?,
             by_app: AppMetrics::new(registry)?,
             answers,
             health,

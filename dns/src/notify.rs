@@ -34,7 +34,7 @@ pub struct Secondary {
 
 /// The timing of notices.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct NotifyTiming {
     /// How often a notice is sent at most.
     pub attempts: u32,
     /// The timeout of the first attempt; it doubles with each further one.
@@ -51,7 +51,7 @@ pub struct Notices {
     /// The source address of notices to secondaries of its family: the address that they know this server by.
     pub from: IpAddr,
     /// The timing of notices.
-    pub pace: Pace,
+    pub timing: NotifyTiming,
     /// The published zone.
     pub published: Arc<Published>,
     /// The counters of notices.
@@ -65,8 +65,8 @@ impl Notices {
         let work = async {
             loop {
                 serials.borrow_and_update();
-                self.tell(&secondary).await;
-                sleep(self.pace.pause).await;
+                self.notify(&secondary).await;
+                sleep(self.timing.pause).await;
                 // Fails only once the sender is gone, which lives as long as the zone that is held here.
                 if serials.changed().await.is_err() {
                     return;
@@ -79,24 +79,24 @@ impl Notices {
         }
     }
 
-    async fn tell(&self, secondary: &Secondary) {
-        let mut patience = self.pace.timeout;
-        for _ in 0..self.pace.attempts {
-            match timeout(patience, self.exchange(secondary)).await {
+    async fn notify(&self, secondary: &Secondary) {
+        let mut attempt_timeout = self.timing.timeout;
+        for _ in 0..self.timing.attempts {
+            match timeout(attempt_timeout, self.exchange(secondary)).await {
                 Ok(Ok(())) => {
                     self.metrics.answered.inc();
                     return debug!(secondary = %secondary.address, "the secondary knows of the zone's serial number");
                 }
                 Ok(Err(cause)) => {
                     debug!(secondary = %secondary.address, %cause, "a notice could not be sent");
-                    sleep(patience).await;
+                    sleep(attempt_timeout).await;
                 }
                 Err(_) => {}
             }
-            patience = patience.saturating_mul(2);
+            attempt_timeout = attempt_timeout.saturating_mul(2);
         }
         self.metrics.unanswered.inc();
-        warn!(secondary = %secondary.address, attempts = self.pace.attempts,
+        warn!(secondary = %secondary.address, attempts = self.timing.attempts,
             "a secondary does not answer notices; it learns of changes when it next looks itself");
     }
 

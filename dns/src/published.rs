@@ -29,7 +29,7 @@ pub struct Serving {
 
 /// The results of the health checks and of load shedding.
 #[derive(Debug, Default)]
-struct Seen {
+struct GatewayState {
     /// Gateways that fail their checks.
     down: BTreeSet<SocketAddr>,
     /// The loads that gateways reported with their last successful check.
@@ -44,7 +44,7 @@ pub struct Published {
     serving: ArcSwap<Serving>,
     locate: Option<Box<dyn Locate>>,
     /// What is known of the gateways. Only writers lock this.
-    seen: Mutex<Seen>,
+    gateways: Mutex<GatewayState>,
     networks: watch::Sender<Arc<Network>>,
     /// The zone's serial number.
     serials: watch::Sender<u32>,
@@ -60,7 +60,7 @@ impl Published {
             names: ArcSwap::from_pointee(names),
             serving: ArcSwap::from_pointee(Serving::default()),
             locate,
-            seen: Mutex::default(),
+            gateways: Mutex::default(),
             networks: watch::Sender::new(Arc::default()),
             metrics,
         }
@@ -111,76 +111,78 @@ impl Published {
 
     /// Replaces the network; gateways keep their health.
     pub fn set_network(&self, network: Arc<Network>) {
-        let mut seen = self.seen();
+        let mut gateways = self.gateways();
         let present: BTreeSet<SocketAddr> =
             network.gateways().map(|(_, gateway, _)| gateway).collect();
-        seen.down.retain(|gateway| present.contains(gateway));
-        seen.loads.retain(|gateway, _| present.contains(gateway));
+        gateways.down.retain(|gateway| present.contains(gateway));
+        gateways
+            .loads
+            .retain(|gateway, _| present.contains(gateway));
         self.metrics.forget_all_except(&network);
-        self.refresh(Arc::clone(&network), &seen);
+        self.refresh(Arc::clone(&network), &gateways);
         self.networks.send_replace(network);
     }
 
     /// Records whether a gateway passes its checks.
     pub fn set_health(&self, gateway: SocketAddr, up: bool) {
-        let mut seen = self.seen();
+        let mut gateways = self.gateways();
         let changed = if up {
-            seen.down.remove(&gateway)
+            gateways.down.remove(&gateway)
         } else {
             // The load of a gateway that does not answer is unknown.
-            seen.loads.remove(&gateway);
-            seen.down.insert(gateway)
+            gateways.loads.remove(&gateway);
+            gateways.down.insert(gateway)
         };
         if changed {
             let network = Arc::clone(self.serving.load().fleet.network());
-            self.refresh(network, &seen);
+            self.refresh(network, &gateways);
         }
     }
 
     /// Records the load that a gateway reported; `None` if it reported none.
     pub fn set_load(&self, gateway: SocketAddr, load: Option<f64>) {
-        let mut seen = self.seen();
+        let mut gateways = self.gateways();
         match load {
-            Some(load) => drop(seen.loads.insert(gateway, load)),
-            None => drop(seen.loads.remove(&gateway)),
+            Some(load) => drop(gateways.loads.insert(gateway, load)),
+            None => drop(gateways.loads.remove(&gateway)),
         }
     }
 
     /// The loads that gateways reported.
     #[must_use]
     pub fn loads(&self) -> BTreeMap<SocketAddr, f64> {
-        self.seen().loads.clone()
+        self.gateways().loads.clone()
     }
 
     /// Replaces the share of its clients that each cluster sends elsewhere.
     pub fn set_shares(&self, shares: BTreeMap<ClusterId, Share>) {
-        let mut seen = self.seen();
-        if seen.shares != shares {
-            seen.shares = shares;
+        let mut gateways = self.gateways();
+        if gateways.shares != shares {
+            gateways.shares = shares;
             let network = Arc::clone(self.serving.load().fleet.network());
-            self.refresh(network, &seen);
+            self.refresh(network, &gateways);
         }
     }
 
     /// The gateways that fail their checks now.
     #[must_use]
     pub fn dead_gateways(&self) -> BTreeSet<SocketAddr> {
-        self.seen().down.clone()
+        self.gateways().down.clone()
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn gateways(&self) -> MutexGuard<'_, GatewayState> {
         // Each field is valid after every single change, so a panic elsewhere cannot have left it half changed.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gateways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refresh(&self, network: Arc<Network>, seen: &Seen) {
+    fn refresh(&self, network: Arc<Network>, gateways: &GatewayState) {
         let answers = network
             .clusters()
             .iter()
             .map(|spec| self.metrics.answers(&spec.cluster))
             .collect();
         self.serving.store(Arc::new(Serving {
-            fleet: Fleet::new(network, &seen.down).shedding(&seen.shares),
+            fleet: Fleet::new(network, &gateways.down).shedding(&gateways.shares),
             answers,
         }));
     }

@@ -18,11 +18,11 @@ use serde::Serialize;
 
 use crate::metrics::{Transport, rcode_label};
 use crate::policy::fleet::Fleet;
-use crate::policy::steer::{Pick, Steered};
+use crate::policy::steer::{Pick, SteeringDecision};
 
 /// What the answer for an app was based on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct SteeringNote {
     /// The app. Names are filled in only if a line is to be written: they are copies, which mere counting does not need.
     #[serde(skip_serializing_if = "Option::is_none")]
     app: Option<AppName>,
@@ -32,28 +32,28 @@ pub struct Told {
     scope: u8,
     /// Whether the query carried a client subnet, so that the answer carries the scope.
     #[serde(skip)]
-    said: bool,
+    carries_scope: bool,
     /// The cluster whose gateways were named, if it is a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<ClusterId>,
 }
 
-impl Told {
-    /// Describes a choice; `said` is whether the answer carries its scope, `names` whether a line is to be written.
+impl SteeringNote {
+    /// Describes a choice; `carries_scope` is whether the answer carries its scope, `names` whether a line is to be written.
     #[must_use]
     pub fn of(
-        steered: &Steered<'_>,
+        decision: &SteeringDecision<'_>,
         client: ClientPrefix,
         fleet: &Fleet,
-        (said, names): (bool, bool),
+        (carries_scope, names): (bool, bool),
     ) -> Self {
-        let bound = steered.table.bindings.covering(client);
+        let bound = decision.table.bindings.covering(client);
         Self {
-            app: names.then(|| steered.table.app.as_ref().clone()),
+            app: names.then(|| decision.table.app.as_ref().clone()),
             matched: bound.map(|(_, len)| len),
-            scope: steered.scope,
-            said,
-            cluster: match &steered.pick {
+            scope: decision.scope,
+            carries_scope,
+            cluster: match &decision.pick {
                 Pick::Live(index) if names => Some(fleet.id(*index).clone()),
                 Pick::Live(_) | Pick::Dead(_) | Pick::NoAddress | Pick::Refused => None,
             },
@@ -68,8 +68,8 @@ impl Told {
 
     /// The scope, if the answer carries it.
     #[must_use]
-    pub fn scope_said(&self) -> Option<u8> {
-        self.said.then_some(self.scope)
+    pub fn sent_scope(&self) -> Option<u8> {
+        self.carries_scope.then_some(self.scope)
     }
 }
 
@@ -87,7 +87,7 @@ pub struct Line {
     /// The time taken to answer, in µs.
     micros: u64,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    told: Option<Told>,
+    note: Option<SteeringNote>,
 }
 
 impl Line {
@@ -99,7 +99,7 @@ impl Line {
         client: ClientPrefix,
         transport: Transport,
         took: Duration,
-        told: Option<Told>,
+        note: Option<SteeringNote>,
     ) -> Option<Self> {
         let (name, rest) = question.split_at_checked(question.len().checked_sub(4)?)?;
         let kind = RecordType::from(u16::from_be_bytes([rest[0], rest[1]]));
@@ -111,7 +111,7 @@ impl Line {
             rcode: rcode_label(code),
             transport: transport.label(),
             micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            told,
+            note,
         })
     }
 }
@@ -136,10 +136,10 @@ impl QueryLog {
         dropped: IntCounter,
         out: impl Write + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (lines, told) = sync_channel(queue);
+        let (lines, queued) = sync_channel(queue);
         std::thread::Builder::new()
             .name("query-log".to_owned())
-            .spawn(move || write_all(&told, out))?;
+            .spawn(move || write_all(&queued, out))?;
         Ok(Self {
             one_in,
             lines,
@@ -154,7 +154,7 @@ impl QueryLog {
     }
 
     /// Queues a line. Never blocks; a line that does not fit is dropped and counted.
-    pub fn tell(&self, line: Line) {
+    pub fn enqueue(&self, line: Line) {
         if self.lines.try_send(line).is_err() {
             self.dropped.inc();
         }
@@ -162,9 +162,9 @@ impl QueryLog {
 }
 
 /// Writes lines until all senders are gone. Write errors are ignored: there is nowhere to report them.
-fn write_all(told: &Receiver<Line>, mut out: impl Write) {
+fn write_all(queued: &Receiver<Line>, mut out: impl Write) {
     let mut text = Vec::new();
-    while let Ok(line) = told.recv() {
+    while let Ok(line) = queued.recv() {
         text.clear();
         if serde_json::to_writer(&mut text, &line).is_ok() {
             text.push(b'\n');
@@ -201,11 +201,11 @@ mod tests {
     }
 
     fn line() -> Line {
-        let told = Told {
+        let note = SteeringNote {
             app: "hello".parse().ok(),
             matched: Some(24),
             scope: 24,
-            said: true,
+            carries_scope: true,
             cluster: "eu-west".parse().ok(),
         };
         Line::new(
@@ -214,7 +214,7 @@ mod tests {
             "203.0.113.77".parse().expect("client"),
             Transport::Udp,
             Duration::from_micros(7),
-            Some(told),
+            Some(note),
         )
         .expect("a question")
     }
@@ -249,7 +249,7 @@ mod tests {
         let log = QueryLog::start(4, 2, dropped.clone(), Paper { may, written }).expect("started");
         assert!(log.samples(0) && log.samples(8) && !log.samples(7));
         // Nothing may be written yet: at most one line is with the writer, two are queued, and the others are dropped.
-        (0..10).for_each(|_| log.tell(line()));
+        (0..10).for_each(|_| log.enqueue(line()));
         assert!((7..=8).contains(&dropped.get()), "{}", dropped.get());
         let kept = 10 - dropped.get();
         (0..kept).for_each(|_| allow.send(()).expect("it writes"));

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
 use self::encrypted::Encrypted;
-use self::listeners::Bound;
+use self::listeners::BoundAddress;
 pub use self::listeners::Listeners;
 use crate::admin;
 use crate::dnssec::{Signer, keeper};
@@ -37,7 +37,7 @@ use crate::policy::zone::Names;
 use crate::published::Published;
 use crate::settings::{HealthSettings, Settings};
 use crate::sync::demand::{self, Demand};
-use crate::sync::{Keeping, READY, StateStore, Trust};
+use crate::sync::{AuthoritiesHandler, READY, StateStore, StoreSettings};
 
 /// A running DNS server.
 pub struct Dns {
@@ -111,17 +111,17 @@ impl Dns {
         let published = Arc::new(Published::new(names, locate, Arc::clone(&metrics)));
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
         let member = Member::of(&settings, connection, &registry, &shutdown)?;
-        let again = Arc::clone(&member.connection.feed.again);
-        let telling = (readiness.clone(), (again, member.trust));
-        let store = open_store(&settings, zone, &published, &metrics, telling).await?;
-        let Connection { centre, feed } = member.connection;
+        let again = Arc::clone(&member.connection.feed.resync);
+        let callbacks = (readiness.clone(), (again, member.on_authorities));
+        let store = open_store(&settings, zone, &published, &metrics, callbacks).await?;
+        let Connection { controllers, feed } = member.connection;
         let stop = shutdown.clone();
-        tasks.spawn_blocking(move || store.run_apart(feed, stop));
+        tasks.spawn_blocking(move || store.run_blocking(feed, stop));
         if let Some(renewer) = member.renewer {
             tasks.spawn(renewer.run(shutdown.clone()));
         }
-        watch(&settings, &published, &metrics, &tasks, &shutdown)?;
-        tell(
+        start_health_checks(&settings, &published, &metrics, &tasks, &shutdown)?;
+        start_notifying(
             &settings,
             &transfers,
             &published,
@@ -132,7 +132,7 @@ impl Dns {
         tasks.spawn(demand::report(
             Arc::clone(&demand),
             member.name,
-            centre,
+            controllers,
             settings.demand.clone(),
             shutdown.clone(),
         ));
@@ -210,20 +210,20 @@ async fn open_store(
     zone: Arc<crate::policy::zone::ZoneData>,
     published: &Arc<Published>,
     metrics: &Arc<Metrics>,
-    (readiness, telling): (Readiness, (Arc<Notify>, Trust)),
+    (readiness, callbacks): (Readiness, (Arc<Notify>, AuthoritiesHandler)),
 ) -> Result<StateStore, Error> {
-    let keeping = Keeping {
+    let store_settings = StoreSettings {
         dir: settings.data_dir.clone(),
         coalesce: settings.sync.coalesce.as_duration(),
         save_after: settings.sync.save_after.as_duration(),
     };
     StateStore::open(
-        keeping,
+        store_settings,
         zone,
         Arc::clone(published),
         Arc::clone(metrics),
         readiness,
-        telling,
+        callbacks,
     )
     .await
     .map_err(|source| Error::DataDirectory {
@@ -251,7 +251,7 @@ fn sign(
 }
 
 /// Starts the tasks of health checks and load shedding.
-fn watch(
+fn start_health_checks(
     settings: &Settings,
     published: &Arc<Published>,
     metrics: &Arc<Metrics>,
@@ -262,7 +262,7 @@ fn watch(
     let HealthSettings {
         scheme, ca_file, ..
     } = &settings.health;
-    let client = health::client::Client::new(checks.pace.timeout, *scheme, ca_file.as_deref())?;
+    let client = health::client::Client::new(checks.schedule.timeout, *scheme, ca_file.as_deref())?;
     tasks.spawn(health::run(
         client,
         checks,
@@ -273,7 +273,7 @@ fn watch(
     if settings.shed.enabled {
         tasks.spawn(shed::run(
             shedding(settings),
-            checks.pace.interval,
+            checks.schedule.interval,
             Arc::clone(published),
             Arc::clone(metrics),
             shutdown.clone(),
@@ -283,7 +283,7 @@ fn watch(
 }
 
 /// Starts the tasks that notify secondaries of the zone's serial number.
-fn tell(
+fn start_notifying(
     settings: &Settings,
     transfers: &Transfers,
     published: &Arc<Published>,
@@ -296,7 +296,7 @@ fn tell(
     let notices = Notices {
         apex: apex.clone(),
         from: first.ip(),
-        pace: settings.notify_pace(),
+        timing: settings.notify_timing(),
         published: Arc::clone(published),
         metrics: metrics.transfers.clone(),
     };
@@ -307,7 +307,7 @@ fn tell(
 
 fn checks(settings: &Settings) -> Checks {
     Checks {
-        pace: settings.health.pace(),
+        schedule: settings.health.schedule(),
         concurrency: settings.health.concurrency,
     }
 }
@@ -332,12 +332,12 @@ const fn shedding(settings: &Settings) -> Shedding {
         above: shed.above,
         below: shed.below,
         speed: shed.speed,
-        most: shed.most,
+        max: shed.most,
     }
 }
 
 fn serve(
-    bound: Vec<Bound>,
+    addresses: Vec<BoundAddress>,
     responder: &Arc<Responder>,
     settings: &Settings,
     tasks: &TaskTracker,
@@ -349,7 +349,7 @@ fn serve(
         idle: settings.tcp.idle.as_duration(),
         request: settings.tcp.request.as_usize(),
     };
-    for Bound { tcp, udp, .. } in bound {
+    for BoundAddress { tcp, udp, .. } in addresses {
         let tcp = tokio::net::TcpListener::from_std(tcp).map_err(Error::Socket)?;
         tasks.spawn(tcp::serve(
             tcp,

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use fdn_core::{ByteSize, DurationMs, HostName};
-use fdn_link::CentreSettings;
+use fdn_link::ControllerLinkSettings;
 use fdn_service::logs::LogSettings;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub use self::records::{CaaSettings, RecordName, RecordSettings, ServiceSettings
 pub use self::transfer::{NotifySettings, TransferKey, TransferSettings};
 use crate::health::client::Scheme;
 use crate::health::machine::Thresholds;
-use crate::health::pace::Pace;
+use crate::health::schedule::CheckSchedule;
 use crate::metrics::apps;
 use crate::policy::WhenAllDead;
 
@@ -43,7 +43,7 @@ pub struct Settings {
     /// Logging.
     pub log: LogSettings,
     /// The connection to the controllers.
-    pub centre: CentreSettings,
+    pub centre: ControllerLinkSettings,
     /// The zone.
     pub zone: ZoneSettings,
     /// The answers.
@@ -86,7 +86,7 @@ impl Default for Settings {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 5300))],
             admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 8602)),
             log: LogSettings::default(),
-            centre: CentreSettings::default(),
+            centre: ControllerLinkSettings::default(),
             zone: ZoneSettings::default(),
             answer: AnswerSettings::default(),
             identity: IdentitySettings::default(),
@@ -201,7 +201,9 @@ pub struct MetricsSettings {
 
 impl Default for MetricsSettings {
     fn default() -> Self {
-        Self { apps: apps::MOST }
+        Self {
+            apps: apps::MAX_NAMED,
+        }
     }
 }
 
@@ -320,8 +322,8 @@ pub struct HealthSettings {
 impl HealthSettings {
     /// The timing and the thresholds of the checks.
     #[must_use]
-    pub const fn pace(&self) -> Pace {
-        Pace {
+    pub const fn schedule(&self) -> CheckSchedule {
+        CheckSchedule {
             interval: self.interval.as_duration(),
             timeout: self.timeout.as_duration(),
             thresholds: Thresholds {

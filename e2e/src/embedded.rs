@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use fdn_testkit::process::{Process, Program};
-use fdn_testkit::{ports, turns, wait};
+use fdn_testkit::{exclusive, ports, wait};
 use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 
@@ -29,7 +29,7 @@ impl Embedded {
     /// # Panics
     /// When it does not start; the message holds what it printed.
     pub async fn start() -> Self {
-        let turn = turns::turn().await;
+        let turn = exclusive::lock().await;
         let folder = tempfile::tempdir().expect("a folder");
         let gateway = SocketAddr::new(GATEWAY, ports::free(&[GATEWAY]));
         let args = [

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use fdn_testkit::postgres::{Database, PostgresServer};
 use fdn_testkit::process::{Process, Program};
 use fdn_testkit::rabbitmq::RabbitServer;
-use fdn_testkit::{ports, turns, wait};
+use fdn_testkit::{exclusive, ports, wait};
 use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 
@@ -66,7 +66,7 @@ impl Fleet {
     /// # Errors
     /// When a part does not start; its log is part of the message.
     pub async fn start(programs: &Programs) -> Result<Self> {
-        let turn = turns::turn().await;
+        let turn = exclusive::lock().await;
         let local = || SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ports::local());
         let gateways: Vec<IpAddr> = (0..CLUSTERS)
             .flat_map(|cluster| (0..=NODES).map(move |n| gateway(cluster, n)))

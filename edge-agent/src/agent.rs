@@ -1,8 +1,8 @@
 //! The agent as a whole: starts from settings, connects to the controllers, stops without losing a call.
 
 mod apps;
-mod centre;
 mod containers;
+mod controller_link;
 mod standing;
 
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use actix_web::web::Data;
 use fdn_core::{MessageId, NodeId};
 use fdn_devices::Devices;
 use fdn_instances::Runtime;
-use fdn_link::{Connection, Feed, SharedCentre};
-use fdn_service::admin::{AdminServer, Load, Refuses};
+use fdn_link::{Connection, Feed, SharedControllerLink};
+use fdn_service::admin::{AdminServer, Load, NotAccepting};
 use fdn_service::health::Readiness;
 use fdn_service::seal::SealKey;
 use fdn_service::secret::Secret;
@@ -42,13 +42,15 @@ use crate::peers::Peers;
 use crate::rtt::RttTable;
 use crate::rtt::links::Nearness;
 use crate::settings::Settings;
-use crate::status::{Identity, Reporter, Silence};
+use crate::status::{Identity, ReportOutage, Reporter};
 use crate::sync::Sync;
 use crate::traces::{Exporter, Sample, Traces};
 use crate::usage::{self, CallAccess};
-use crate::workflows::{RunChanges, StageClient, StageServer, StageServerParts, Told, Workflows};
-use centre::{connect, own_key, own_key_file};
+use crate::workflows::{
+    AnswerSources, RunChanges, StageClient, StageServer, StageServerParts, Workflows,
+};
 use containers::Containers;
+use controller_link::{connect, own_key, own_key_file};
 
 /// The readiness condition that fails once the agent is stopping.
 const CONDITION_ACCEPTING: &str = "accepting";
@@ -62,7 +64,7 @@ pub struct Agent {
     node: NodeId,
     gateway: GatewayServer,
     stage_server: Option<StageServer>,
-    ways: Ways,
+    endpoints: Endpoints,
     admin: AdminServer,
     readiness: Readiness,
     draining: Arc<AtomicBool>,
@@ -82,7 +84,7 @@ pub struct Agent {
 
 /// How other machines reach this node's mutual-TLS listener.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ways {
+struct Endpoints {
     /// The address for gateways of other clusters, if this node takes their stage calls.
     stage_calls: Option<SocketAddr>,
     /// The port for controllers, if the node has certificates.
@@ -92,7 +94,7 @@ struct Ways {
 /// State shared by the parts of one agent.
 struct Shared {
     settings: Settings,
-    centre: SharedCentre,
+    centre: SharedControllerLink,
     feed: Option<Feed>,
     machine: Machine,
     metrics: Metrics,
@@ -169,9 +171,9 @@ impl Agent {
         let (apps, shell) = shared.start_apps(instances.clone())?;
         let calls = shared.gateway(apps.clone(), instances)?;
         let stage_server = shared.take_stage_calls(&calls, stage_listener)?;
-        let ways = shared.ways(stage_server.as_ref());
-        if let (Some(at), Some(client)) = (ways.stage_calls, &calls.workflows.client) {
-            client.is_at(at);
+        let endpoints = shared.endpoints(stage_server.as_ref());
+        if let (Some(at), Some(client)) = (endpoints.stage_calls, &calls.workflows.client) {
+            client.set_own_address(at);
         }
         let gateway = GatewayServer::start(
             gateway_listener,
@@ -182,17 +184,17 @@ impl Agent {
             &shared.settings.reports,
             &shared.settings.stop,
         )?;
-        let (load, refuses) = (shared.load(), shared.refuses());
+        let (load, not_accepting) = (shared.load(), shared.not_accepting());
         let admin = AdminServer::start(
             admin_listener,
             shared.metrics.registry.clone(),
             shared.readiness.clone(),
             move |config| {
                 config.app_data(Data::new(load.clone()));
-                config.app_data(Data::new(refuses.clone()));
+                config.app_data(Data::new(not_accepting.clone()));
             },
         )?;
-        let addresses = (gateway.address(), admin.address(), ways);
+        let addresses = (gateway.address(), admin.address(), endpoints);
         let reporter = shared.reporter(apps.clone(), containers.as_ref(), addresses);
         let renewer = shared.renewer(&reporter.identity)?;
         let sync = shared.sync(apps)?;
@@ -227,7 +229,7 @@ impl Agent {
             node: node.clone(),
             gateway,
             stage_server,
-            ways,
+            endpoints,
             admin,
             readiness: shared.readiness,
             draining: shared.draining,
@@ -271,13 +273,13 @@ impl Agent {
     /// The address at which gateways of other clusters call stages, if this node takes such calls.
     #[must_use]
     pub const fn stage_address(&self) -> Option<SocketAddr> {
-        self.ways.stage_calls
+        self.endpoints.stage_calls
     }
 
     /// The port at which controllers send requests to this node; `None` if it has no certificates to authenticate them.
     #[must_use]
     pub const fn controller_port(&self) -> Option<u16> {
-        self.ways.controller_port
+        self.endpoints.controller_port
     }
 
     /// The address of the health and metrics endpoints.
@@ -390,13 +392,13 @@ impl Shared {
             )),
             run_changes: Arc::new(RunChanges::new(
                 settings.reports.runs,
-                metrics.workflows.untold.clone(),
+                metrics.workflows.unreported.clone(),
             )),
             nearness: Arc::new(Nearness::new(&settings.workflows.emulate_delay)),
             draining: Arc::default(),
             changed: Arc::default(),
             settings,
-            centre: connection.centre,
+            centre: connection.controllers,
             feed: Some(connection.feed),
             machine,
             metrics,
@@ -482,7 +484,7 @@ impl Shared {
             token: self.token.clone(),
             fleet: Arc::clone(&self.fleet),
             gateway: Arc::clone(gateway),
-            told: Told {
+            sources: AnswerSources {
                 logs: Arc::clone(&self.hub),
                 calls: CallAccess::new(self.usage.clone(), settings.node.clone()),
             },
@@ -491,13 +493,13 @@ impl Shared {
     }
 
     /// How the stage server is reached by gateways and controllers.
-    fn ways(&self, server: Option<&StageServer>) -> Ways {
+    fn endpoints(&self, server: Option<&StageServer>) -> Endpoints {
         let Some(server) = server else {
-            return Ways::default();
+            return Endpoints::default();
         };
         let (settings, tls) = (&self.settings.workflows, &self.settings.tls);
         let address = settings.address(server.address(), &self.settings.gateway);
-        Ways {
+        Endpoints {
             stage_calls: settings.enabled.then_some(address),
             controller_port: settings.tls(tls).map(|_| address.port()),
         }
@@ -516,11 +518,11 @@ impl Shared {
     }
 
     /// Why the node refuses calls now, for DNS servers and operators: the usage spool cannot record them.
-    fn refuses(&self) -> Refuses {
+    fn not_accepting(&self) -> NotAccepting {
         let spool = self.usage.clone();
-        Refuses {
+        NotAccepting {
             condition: "usage",
-            why: Arc::new(move || spool.refuses().map(|why| why.to_string())),
+            why: Arc::new(move || spool.refusal().map(|why| why.to_string())),
         }
     }
 
@@ -528,7 +530,7 @@ impl Shared {
         &self,
         apps: Apps,
         containers: Option<&Containers>,
-        (gateway, admin, ways): (SocketAddr, SocketAddr, Ways),
+        (gateway, admin, endpoints): (SocketAddr, SocketAddr, Endpoints),
     ) -> Arc<Reporter> {
         let settings = &self.settings;
         Arc::new(Reporter {
@@ -539,8 +541,8 @@ impl Shared {
                 location: settings.location,
                 gateway: settings.gateway.advertise.unwrap_or(gateway),
                 admin: settings.admin.advertise.unwrap_or(admin),
-                stage_calls: ways.stage_calls,
-                controller_port: ways.controller_port,
+                stage_calls: endpoints.stage_calls,
+                controller_port: endpoints.controller_port,
                 weight: settings.gateway.weight,
                 speed: settings.speed,
                 capacity: settings.capacity.resolve(),
@@ -562,7 +564,7 @@ impl Shared {
             peers: containers.and_then(|all| all.peers.clone()),
             changed: Arc::clone(&self.changed),
             sequence: AtomicU64::new(0),
-            silence: Silence::default(),
+            outage: ReportOutage::default(),
         })
     }
 

@@ -116,7 +116,7 @@ fn run(arguments: &RunArguments) -> Result<(), Error> {
         return Ok(());
     }
     if arguments.check_health {
-        probe::healthy(settings.admin.listen, false)?;
+        probe::check(settings.admin.listen, false)?;
         println!("healthy");
         return Ok(());
     }

@@ -19,7 +19,7 @@ use fdn_core::{
     RegionName, Resources,
 };
 use fdn_devices::Devices;
-use fdn_link::{SharedCentre, report};
+use fdn_link::{SharedControllerLink, report};
 use fdn_runtime::Engine;
 use fdn_service::CancellationToken;
 use tokio::sync::Notify;
@@ -37,9 +37,9 @@ use crate::rtt::links::{Links, Nearness};
 use crate::settings::ReportSettings;
 use crate::workflows::RunChanges;
 
-mod silence;
+mod outage;
 
-pub use silence::Silence;
+pub use outage::ReportOutage;
 
 /// The timeout for sending a report.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ pub struct Reporter {
     /// The intervals and limits of reports.
     pub settings: ReportSettings,
     /// The connection to the controllers.
-    pub centre: SharedCentre,
+    pub centre: SharedControllerLink,
     /// The apps.
     pub apps: Apps,
     /// Admission, whose ledger knows places and free memory.
@@ -114,7 +114,7 @@ pub struct Reporter {
     /// The sequence number of the next status.
     pub sequence: AtomicU64,
     /// Whether reports are being accepted, and whether their loss was logged.
-    pub silence: Silence,
+    pub outage: ReportOutage,
 }
 
 impl Reporter {
@@ -221,7 +221,7 @@ impl Reporter {
         let failure = match report(&*self.centre, message, SEND_TIMEOUT).await {
             Ok(()) => {
                 self.metrics.reports_sent.with_label_values(&[kind]).inc();
-                if self.silence.taken() {
+                if self.outage.accepted() {
                     info!("reports are taken again");
                 }
                 return true;
@@ -232,7 +232,7 @@ impl Reporter {
             .reports_dropped
             .with_label_values(&[kind])
             .inc();
-        if self.silence.lost(Instant::now()) {
+        if self.outage.lost(Instant::now()) {
             warn!(%failure, "no controller takes reports; calls are served on");
         }
         false
@@ -310,7 +310,7 @@ fn app_observed(app: &Observed) -> AppObserved {
         instances: deployed.map_or(0, |deployed| deployed.instances()),
         degraded: deployed
             .and_then(|deployed| deployed.degradation())
-            .map(told),
+            .map(degradation_text),
         versions: if app.split {
             app.metrics.versions()
         } else {
@@ -345,7 +345,7 @@ fn figures(app: &Observed) -> Tally {
 }
 
 /// Describes what is wrong with the instances of an app, followed by the end of their output.
-fn told(degradation: Degradation) -> String {
+fn degradation_text(degradation: Degradation) -> String {
     let mut text = degradation.reason;
     if degradation.times > 1 {
         text.push_str(&format!(" ({} times in a row)", degradation.times));

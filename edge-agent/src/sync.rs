@@ -11,7 +11,7 @@ use fdn_core::feed::{AppFrame, Frame, Plain};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::{AppDesired, FunctionSpec, Sealed};
 use fdn_core::{Revision, SecretName};
-use fdn_link::{Feed, Told, pause};
+use fdn_link::{Feed, FeedEvent, pause};
 use fdn_service::seal::SealKey;
 use fdn_service::{CancellationToken, ServiceError};
 use tokio::time::Instant;
@@ -39,18 +39,18 @@ pub struct Sync {
 
 /// Whether a message could be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum StoreOutcome {
     /// It is stored, or needs no storing.
-    Yes,
+    Stored,
     /// It could not be stored, and must be sent again.
-    No,
+    NotStored,
 }
 
-impl Kept {
+impl StoreOutcome {
     const fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Yes, Self::Yes) => Self::Yes,
-            _ => Self::No,
+            (Self::Stored, Self::Stored) => Self::Stored,
+            _ => Self::NotStored,
         }
     }
 }
@@ -64,7 +64,7 @@ impl Sync {
         }
         let (mut failures, mut ask_at) = (0_u32, None);
         loop {
-            let told = tokio::select! {
+            let event = tokio::select! {
                 () = stop.cancelled() => return,
                 changed = feed.connected.changed() => {
                     // The sender lives as long as the connection is maintained.
@@ -76,18 +76,18 @@ impl Sync {
                 () = until(ask_at) => {
                     // Asks for everything: the feed would not repeat what it has sent meanwhile.
                     ask_at = None;
-                    feed.again.notify_one();
+                    feed.resync.notify_one();
                     continue;
                 }
-                told = feed.told.recv() => told,
+                event = feed.events.recv() => event,
             };
-            let Some(told) = told else { return };
-            let whole = matches!(told, Told::Snapshot(..));
-            match self.take(told).await {
+            let Some(event) = event else { return };
+            let whole = matches!(event, FeedEvent::Snapshot(..));
+            match self.take(event).await {
                 Err(Stopped) => return,
-                Ok(Kept::Yes) if whole => (failures, ask_at) = (0, None),
-                Ok(Kept::Yes) => {}
-                Ok(Kept::No) => {
+                Ok(StoreOutcome::Stored) if whole => (failures, ask_at) = (0, None),
+                Ok(StoreOutcome::Stored) => {}
+                Ok(StoreOutcome::NotStored) => {
                     failures = failures.saturating_add(1);
                     let wait = pause(failures, self.retry.0, self.retry.1, rand::random());
                     ask_at = Some(Instant::now() + wait);
@@ -96,48 +96,58 @@ impl Sync {
         }
     }
 
-    async fn take(&self, told: Told) -> Result<Kept, Stopped> {
-        match told {
-            Told::Snapshot(revision, frames) => self.snapshot(revision, frames).await,
-            Told::Change(Frame::App(app)) => match self.sealed(*app) {
-                Some(desired) => self.apps.desired(desired).await.map(|()| Kept::Yes),
-                None => Ok(Kept::No),
+    async fn take(&self, event: FeedEvent) -> Result<StoreOutcome, Stopped> {
+        match event {
+            FeedEvent::Snapshot(revision, frames) => self.snapshot(revision, frames).await,
+            FeedEvent::Change(Frame::App(app)) => match self.sealed(*app) {
+                Some(desired) => self
+                    .apps
+                    .desired(desired)
+                    .await
+                    .map(|()| StoreOutcome::Stored),
+                None => Ok(StoreOutcome::NotStored),
             },
-            Told::Change(Frame::Fleet(fleet)) => {
-                let kept = self.take_fleet(fleet).await;
+            FeedEvent::Change(Frame::Fleet(fleet)) => {
+                let stored = self.take_fleet(fleet).await;
                 if self.is_removed() {
                     self.forget().await?;
                 }
-                Ok(kept)
+                Ok(stored)
             }
-            Told::Change(Frame::Used(used)) => self.apps.used(used).await.map(|()| Kept::Yes),
-            Told::Change(other) => {
+            FeedEvent::Change(Frame::Used(used)) => {
+                self.apps.used(used).await.map(|()| StoreOutcome::Stored)
+            }
+            FeedEvent::Change(other) => {
                 not_for_nodes(&other);
-                Ok(Kept::Yes)
+                Ok(StoreOutcome::Stored)
             }
-            Told::At(_) => Ok(Kept::Yes),
-            Told::Removed => {
+            FeedEvent::At(_) => Ok(StoreOutcome::Stored),
+            FeedEvent::Removed => {
                 // Repeated by the controller at each attempt to connect, so nothing must be sent again.
                 self.in_background(|fleet| fleet.removed()).await;
                 self.forget().await?;
-                Ok(Kept::Yes)
+                Ok(StoreOutcome::Stored)
             }
         }
     }
 
-    async fn snapshot(&self, revision: Revision, frames: Vec<Frame>) -> Result<Kept, Stopped> {
+    async fn snapshot(
+        &self,
+        revision: Revision,
+        frames: Vec<Frame>,
+    ) -> Result<StoreOutcome, Stopped> {
         let mut snapshot = AppsSnapshot {
             revision,
             apps: Vec::new(),
             fleet: None,
             used: Vec::new(),
         };
-        let (mut fleet, mut apps) = (Kept::Yes, Kept::Yes);
+        let (mut fleet, mut apps) = (StoreOutcome::Stored, StoreOutcome::Stored);
         for frame in frames {
             match frame {
                 Frame::App(app) => match self.sealed(*app) {
                     Some(desired) => snapshot.apps.push(desired),
-                    None => apps = Kept::No,
+                    None => apps = StoreOutcome::NotStored,
                 },
                 Frame::Fleet(desired) => fleet = self.take_fleet(desired).await,
                 Frame::Used(used) => snapshot.used = used,
@@ -146,7 +156,7 @@ impl Sync {
         }
         if self.is_removed() {
             self.forget().await?;
-        } else if apps == Kept::Yes {
+        } else if apps == StoreOutcome::Stored {
             // An app that is missing from a snapshot is deleted, so a snapshot is applied completely or not at all.
             self.apps.snapshot(snapshot).await?;
         }
@@ -190,7 +200,7 @@ impl Sync {
     }
 
     /// Applies what operators decided about nodes.
-    async fn take_fleet(&self, desired: FleetDesired) -> Kept {
+    async fn take_fleet(&self, desired: FleetDesired) -> StoreOutcome {
         self.in_background(move |fleet| fleet.apply(desired).map(drop))
             .await
     }
@@ -198,16 +208,16 @@ impl Sync {
     async fn in_background(
         &self,
         work: impl FnOnce(&Fleet) -> Result<(), crate::error::Error> + Send + 'static,
-    ) -> Kept {
+    ) -> StoreOutcome {
         let fleet = Arc::clone(&self.fleet);
         match tokio::task::spawn_blocking(move || work(&fleet)).await {
-            Ok(Ok(())) => return Kept::Yes,
+            Ok(Ok(())) => return StoreOutcome::Stored,
             Ok(Err(failure)) => {
                 warn!(%failure, "what operators said of nodes cannot be kept; what was kept before counts, and it is asked for again");
             }
             Err(failure) => warn!(%failure, "taking in what operators said broke"),
         }
-        Kept::No
+        StoreOutcome::NotStored
     }
 }
 

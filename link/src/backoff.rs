@@ -21,11 +21,11 @@ pub(crate) fn moment(spread: Duration, jitter: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CentreSettings;
+    use crate::ControllerLinkSettings;
 
     #[test]
     fn the_machines_of_a_controller_that_died_go_within_the_spread_and_not_together() {
-        let spread = CentreSettings::default().spread.as_duration();
+        let spread = ControllerLinkSettings::default().spread.as_duration();
         let machines = 1000_u32;
         let mut tenths = [0_u32; 10];
         for machine in 0..machines {

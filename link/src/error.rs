@@ -8,7 +8,7 @@ use fdn_core::{Coded, ErrorCode, Problem};
 pub enum LinkError {
     /// No controller is connected now.
     #[error("no controller is connected")]
-    Away,
+    NotConnected,
     /// The connection broke, or could not be made.
     #[error("{0}")]
     Broken(String),
@@ -17,7 +17,7 @@ pub enum LinkError {
     Removed,
     /// No answer came within the time limit.
     #[error("no answer within {0:?}")]
-    Slow(std::time::Duration),
+    Timeout(std::time::Duration),
     /// The controller answered with a status other than success.
     #[error("status {status}: {detail}")]
     Status {
@@ -33,7 +33,7 @@ pub enum LinkError {
     TooLong(usize),
     /// The answer cannot be decoded.
     #[error("the answer cannot be understood: {0}")]
-    Foreign(String),
+    InvalidAnswer(String),
     /// A setting is not valid.
     #[error("configuration: {0}")]
     Settings(String),
@@ -63,12 +63,12 @@ impl Coded for LinkError {
             Self::Service(error) => error.code(),
             Self::Metrics(_) => ErrorCode::Internal,
             Self::Removed => ErrorCode::CertificateRefused,
-            Self::Away
+            Self::NotConnected
             | Self::Broken(_)
-            | Self::Slow(_)
+            | Self::Timeout(_)
             | Self::Status { .. }
             | Self::TooLong(_)
-            | Self::Foreign(_) => ErrorCode::ControllerUnreachable,
+            | Self::InvalidAnswer(_) => ErrorCode::ControllerUnreachable,
         }
     }
 }

@@ -24,26 +24,27 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tracing::{debug, error, info, warn};
 
-use crate::ask::refusal;
 use crate::backoff::moment;
+use crate::request::refusal;
+use crate::rotation::ControllerRotation;
 use crate::settings::host_of;
-use crate::turns::Turns;
 use crate::{
-    Body, Centre, CentreSettings, Connection, Feed, IdentityFiles, LinkError, Told, pause, proxy,
+    Body, Connection, ControllerLink, ControllerLinkSettings, Feed, FeedEvent, IdentityFiles,
+    LinkError, pause, proxy,
 };
 
 /// The HTTP/2 flow-control windows, in bytes: of one stream, and of the connection.
 const WINDOWS: (u32, u32) = (1 << 20, 16 << 20);
 /// How many feed events are buffered before they are handled; beyond that the controller has to wait.
-const AHEAD: usize = 64;
+const FEED_BUFFER: usize = 64;
 /// The longest silence until a controller has announced its heartbeat; also the time limit for the feed's response head.
-const FIRST_WORD: Duration = Duration::from_secs(10);
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for a broken connection's own error.
-const LAST_WORD: Duration = Duration::from_millis(500);
+const CAUSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 type Sender = SendRequest<Full<Bytes>>;
 /// Yields the connection's error once it breaks.
-type Fate = oneshot::Receiver<LinkError>;
+type ErrorReceiver = oneshot::Receiver<LinkError>;
 
 /// Metrics of the connection.
 #[derive(Clone)]
@@ -99,21 +100,21 @@ impl LinkMetrics {
 /// The connection of one machine to the controllers.
 pub struct Link {
     sender: ArcSwapOption<Sender>,
-    settings: CentreSettings,
+    settings: ControllerLinkSettings,
     files: IdentityFiles,
     metrics: LinkMetrics,
     connected: watch::Sender<bool>,
-    again: Arc<Notify>,
+    resync: Arc<Notify>,
 }
 
 /// How a feed ended.
-enum Ended {
+enum FeedEnd {
     /// The controller ended the feed, or the connection broke.
     Broken(String),
     /// The controller was silent for too long.
     Silent,
     /// A snapshot was requested.
-    Again,
+    Resync,
     /// The receiver of the feed is gone.
     Done,
 }
@@ -124,7 +125,7 @@ impl Link {
     /// # Errors
     /// When a setting or the machine's identity cannot be used. An unreachable controller is not an error.
     pub fn start(
-        settings: &CentreSettings,
+        settings: &ControllerLinkSettings,
         files: IdentityFiles,
         metrics: LinkMetrics,
         stop: CancellationToken,
@@ -137,31 +138,31 @@ impl Link {
         }
         // An unusable identity needs an operator: report it at the start.
         files.read()?.client()?;
-        let (sender, told) = mpsc::channel(AHEAD);
+        let (sender, events) = mpsc::channel(FEED_BUFFER);
         let (up, connected) = watch::channel(false);
-        let again = Arc::new(Notify::new());
+        let resync = Arc::new(Notify::new());
         let link = Arc::new(Self {
             sender: ArcSwapOption::empty(),
             settings: settings.clone(),
             files,
             metrics,
             connected: up,
-            again: Arc::clone(&again),
+            resync: Arc::clone(&resync),
         });
-        let keeping = Arc::clone(&link);
+        let running = Arc::clone(&link);
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = keeping.keep(sender) => {}
+                () = running.maintain(sender) => {}
             }
-            keeping.disconnected();
+            running.disconnected();
         });
         Ok(Connection {
-            centre: link,
+            controllers: link,
             feed: Feed {
-                told,
+                events,
                 connected,
-                again,
+                resync,
             },
         })
     }
@@ -172,22 +173,25 @@ impl Link {
         self.connected.send_replace(false);
     }
 
-    async fn keep(&self, told: mpsc::Sender<Told>) {
+    async fn maintain(&self, events: mpsc::Sender<FeedEvent>) {
         let all = self.settings.controllers.len();
-        let mut turns = Turns::new(all);
+        let mut rotation = ControllerRotation::new(all);
         let (mut failures, mut since) = (0_u32, Revision::NONE);
         let mut stay = false;
         loop {
             if !std::mem::take(&mut stay) {
-                turns.next(rand::rng().random_range(0.0..1.0));
+                rotation.next(rand::rng().random_range(0.0..1.0));
             }
-            let Some(controller) = self.settings.controllers.get(turns.current()) else {
+            let Some(controller) = self.settings.controllers.get(rotation.current()) else {
                 return;
             };
             let ended = match self.connect(controller).await {
-                Ok((sender, fate)) => {
-                    match self.hear(sender, controller, &mut since, &told).await {
-                        Err(error) => Err(cause(fate, error).await),
+                Ok((sender, error_receiver)) => {
+                    match self
+                        .read_feed(sender, controller, &mut since, &events)
+                        .await
+                    {
+                        Err(error) => Err(cause(error_receiver, error).await),
                         ended => ended,
                     }
                 }
@@ -195,24 +199,24 @@ impl Link {
             };
             self.disconnected();
             if ended.is_ok() {
-                turns.connected();
+                rotation.connected();
             }
             let wait = match ended {
-                Ok(Ended::Done) => return,
-                Ok(Ended::Again) => {
+                Ok(FeedEnd::Done) => return,
+                Ok(FeedEnd::Resync) => {
                     since = Revision::NONE;
                     failures = 0;
                     // The same controller is asked again.
                     stay = true;
                     self.jitter()
                 }
-                Ok(Ended::Silent) => {
+                Ok(FeedEnd::Silent) => {
                     warn!(%controller, "the controller says nothing any more; another one is tried");
                     self.metrics.count("silent");
                     failures = 0;
                     self.jitter()
                 }
-                Ok(Ended::Broken(reason)) => {
+                Ok(FeedEnd::Broken(reason)) => {
                     warn!(%controller, %reason, "the connection to the controller ended; another one is tried");
                     self.metrics.count("ended");
                     failures = 0;
@@ -222,7 +226,7 @@ impl Link {
                     self.metrics.count("removed");
                     // The receiver forgets everything on removal, so it needs a snapshot if the machine is let in again.
                     since = Revision::NONE;
-                    if told.send(Told::Removed).await.is_err() {
+                    if events.send(FeedEvent::Removed).await.is_err() {
                         return;
                     }
                     self.settings.retry_max.as_duration()
@@ -264,13 +268,13 @@ impl Link {
         )
     }
 
-    async fn connect(&self, controller: &str) -> Result<(Sender, Fate), LinkError> {
+    async fn connect(&self, controller: &str) -> Result<(Sender, ErrorReceiver), LinkError> {
         let limit = self.settings.connect_timeout.as_duration();
         let made = timeout(limit, self.handshake(controller)).await;
-        made.unwrap_or(Err(LinkError::Slow(limit)))
+        made.unwrap_or(Err(LinkError::Timeout(limit)))
     }
 
-    async fn handshake(&self, controller: &str) -> Result<(Sender, Fate), LinkError> {
+    async fn handshake(&self, controller: &str) -> Result<(Sender, ErrorReceiver), LinkError> {
         let config = Arc::new(self.files.read()?.client()?);
         let host = host_of(controller).unwrap_or_default().to_owned();
         let name = ServerName::try_from(host).map_err(|e| broken(&e))?;
@@ -284,7 +288,7 @@ impl Link {
         drop(stream.set_nodelay(true));
         // A failed handshake may be caused by anyone in between, so it never counts as removal of this machine.
         let stream = TlsConnector::from(config).connect(name, stream).await;
-        let stream = stream.map_err(|e| LinkError::Broken(said(&e)))?;
+        let stream = stream.map_err(|e| LinkError::Broken(error_text(&e)))?;
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOWS.0)
@@ -293,41 +297,41 @@ impl Link {
             .await
             .map_err(|e| broken(&e))?;
         // The connection task ends once no sender is left, or the controller closes the connection.
-        let (said, fate) = oneshot::channel();
+        let (failed, error_receiver) = oneshot::channel();
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 debug!(%error, "the connection to a controller broke");
-                drop(said.send(broken(&error)));
+                drop(failed.send(broken(&error)));
             }
         });
-        Ok((sender, fate))
+        Ok((sender, error_receiver))
     }
 
     /// Reads a feed until it ends.
-    async fn hear(
+    async fn read_feed(
         &self,
         mut sender: Sender,
         controller: &str,
         since: &mut Revision,
-        told: &mpsc::Sender<Told>,
-    ) -> Result<Ended, LinkError> {
+        events: &mpsc::Sender<FeedEvent>,
+    ) -> Result<FeedEnd, LinkError> {
         let body = self.begin(&mut sender, *since).await?;
         info!(%controller, since = since.get(), "a controller is connected");
         self.metrics.count("connected");
         self.sender.store(Some(Arc::new(sender)));
         self.metrics.connected.set(1);
         self.connected.send_replace(true);
-        let mut ear = Ear {
+        let mut reader = FeedReader {
             link: self,
             decoder: Decoder::new(self.settings.snapshot_limit.as_usize()),
-            silence: FIRST_WORD,
+            silence: FIRST_FRAME_TIMEOUT,
             snapshot: None,
-            told,
+            events,
             since,
         };
         tokio::select! {
-            ended = ear.listen(body) => ended,
-            () = self.again.notified() => Ok(Ended::Again),
+            ended = reader.read(body) => ended,
+            () = self.resync.notified() => Ok(FeedEnd::Resync),
         }
     }
 
@@ -338,13 +342,13 @@ impl Link {
         );
         let request = Request::get(uri).body(Full::default());
         let request = request.map_err(|e| broken(&e))?;
-        let asked = async {
+        let exchange = async {
             sender.ready().await.map_err(|e| broken(&e))?;
             let answer = sender.send_request(request).await;
             answer.map_err(|e| broken(&e))
         };
-        let answer = timeout(FIRST_WORD, asked).await;
-        let answer = answer.unwrap_or(Err(LinkError::Slow(FIRST_WORD)))?;
+        let answer = timeout(FIRST_FRAME_TIMEOUT, exchange).await;
+        let answer = answer.unwrap_or(Err(LinkError::Timeout(FIRST_FRAME_TIMEOUT)))?;
         if answer.status() != StatusCode::OK {
             return Err(refusal(answer.map(boxed)).await);
         }
@@ -354,8 +358,8 @@ impl Link {
 
 /// The real cause of a failed request: in TLS 1.3 a client certificate is refused only after the client has begun to send, and the error arrives at
 /// the connection, not at the request.
-async fn cause(fate: Fate, error: LinkError) -> LinkError {
-    match timeout(LAST_WORD, fate).await {
+async fn cause(error_receiver: ErrorReceiver, error: LinkError) -> LinkError {
+    match timeout(CAUSE_TIMEOUT, error_receiver).await {
         Ok(Ok(LinkError::Removed)) => LinkError::Removed,
         _ => error,
     }
@@ -364,7 +368,7 @@ async fn cause(fate: Fate, error: LinkError) -> LinkError {
 /// Why a connection broke after its handshake. A revoked certificate is reported by a TLS alert, which after the handshake only a controller of
 /// this network can send (RFC 8446, 6: alerts are encrypted like other records). HTTP/2 keeps only the text of that error.
 fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
-    let text = said(error);
+    let text = error_text(error);
     let revoked = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
     if text.contains(&revoked.to_string()) {
         return LinkError::Removed;
@@ -373,7 +377,7 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
 }
 
 /// The text of an error and its causes.
-fn said(error: &(dyn std::error::Error + 'static)) -> String {
+fn error_text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(one) = next {
@@ -393,37 +397,37 @@ fn boxed(body: Incoming) -> Body {
 }
 
 /// The reader of one feed.
-struct Ear<'a> {
+struct FeedReader<'a> {
     link: &'a Link,
     decoder: Decoder,
     /// The longest permitted silence.
     silence: Duration,
     /// The snapshot being received: its revision, its frames, and their bytes so far.
     snapshot: Option<(Revision, Vec<Frame>, usize)>,
-    told: &'a mpsc::Sender<Told>,
+    events: &'a mpsc::Sender<FeedEvent>,
     since: &'a mut Revision,
 }
 
-impl Ear<'_> {
-    async fn listen(&mut self, mut body: Incoming) -> Result<Ended, LinkError> {
+impl FeedReader<'_> {
+    async fn read(&mut self, mut body: Incoming) -> Result<FeedEnd, LinkError> {
         loop {
-            let heard = match timeout(self.silence, body.frame()).await {
-                Err(_) => return Ok(Ended::Silent),
-                Ok(None) => return Ok(Ended::Broken("it ended the feed".to_owned())),
-                Ok(Some(Err(error))) => return Ok(Ended::Broken(error.to_string())),
+            let frame = match timeout(self.silence, body.frame()).await {
+                Err(_) => return Ok(FeedEnd::Silent),
+                Ok(None) => return Ok(FeedEnd::Broken("it ended the feed".to_owned())),
+                Ok(Some(Err(error))) => return Ok(FeedEnd::Broken(error.to_string())),
                 Ok(Some(Ok(frame))) => frame,
             };
-            let Ok(bytes) = heard.into_data() else {
+            let Ok(bytes) = frame.into_data() else {
                 continue;
             };
             let mut bytes = &bytes[..];
             loop {
                 let frame = self.decoder.take(&mut bytes);
-                let frame = frame.map_err(|e| LinkError::Foreign(e.to_string()))?;
+                let frame = frame.map_err(|e| LinkError::InvalidAnswer(e.to_string()))?;
                 let Some((frame, length)) = frame else { break };
                 self.link.metrics.frames.inc();
                 if self.take(frame, length).await?.is_none() {
-                    return Ok(Ended::Done);
+                    return Ok(FeedEnd::Done);
                 }
             }
         }
@@ -451,7 +455,7 @@ impl Ear<'_> {
                     frames.push(change);
                     Ok(Some(()))
                 }
-                None => Ok(self.told.send(Told::Change(change)).await.ok()),
+                None => Ok(self.events.send(FeedEvent::Change(change)).await.ok()),
             },
         }
     }
@@ -459,8 +463,8 @@ impl Ear<'_> {
     async fn at(&mut self, revision: Revision) -> Result<Option<()>, LinkError> {
         if let Some((revision, frames, _)) = self.snapshot.take() {
             self.link.metrics.snapshots.inc();
-            let snapshot = Told::Snapshot(revision, frames);
-            if self.told.send(snapshot).await.is_err() {
+            let snapshot = FeedEvent::Snapshot(revision, frames);
+            if self.events.send(snapshot).await.is_err() {
                 return Ok(None);
             }
         }
@@ -468,25 +472,25 @@ impl Ear<'_> {
         *self.since = (*self.since).max(revision);
         let shown = i64::try_from(self.since.get()).unwrap_or(i64::MAX);
         self.link.metrics.revision.set(shown);
-        Ok(self.told.send(Told::At(revision)).await.ok())
+        Ok(self.events.send(FeedEvent::At(revision)).await.ok())
     }
 }
 
 #[async_trait]
-impl Centre for Link {
-    async fn ask(&self, mut request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
-        let sender = self.sender.load_full().ok_or(LinkError::Away)?;
+impl ControllerLink for Link {
+    async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+        let sender = self.sender.load_full().ok_or(LinkError::NotConnected)?;
         let uri = format!("https://controller{}", request.uri());
         *request.uri_mut() = uri.parse().map_err(|e| broken(&e))?;
         let limit = self.settings.answer_timeout.as_duration();
-        let asked = async {
+        let exchange = async {
             let mut sender = Sender::clone(&sender);
             sender.ready().await.map_err(|e| broken(&e))?;
             let answer = sender.send_request(request.map(Full::new)).await;
             answer.map_err(|e| broken(&e))
         };
-        let answer = timeout(limit, asked).await;
-        let answer = answer.unwrap_or(Err(LinkError::Slow(limit)))?;
+        let answer = timeout(limit, exchange).await;
+        let answer = answer.unwrap_or(Err(LinkError::Timeout(limit)))?;
         Ok(answer.map(boxed))
     }
 }

@@ -14,7 +14,7 @@ use crate::proxy;
 /// How edge machines reach the controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct CentreSettings {
+pub struct ControllerLinkSettings {
     /// The edge listeners of all controllers, as `HOST:PORT`; joining provides them. The machine connects to one of them, and to another if
     /// that one dies.
     pub controllers: Vec<String>,
@@ -34,7 +34,7 @@ pub struct CentreSettings {
     pub snapshot_limit: ByteSize,
 }
 
-impl Default for CentreSettings {
+impl Default for ControllerLinkSettings {
     fn default() -> Self {
         Self {
             controllers: Vec::new(),
@@ -49,7 +49,7 @@ impl Default for CentreSettings {
     }
 }
 
-impl CentreSettings {
+impl ControllerLinkSettings {
     /// Checks the settings.
     ///
     /// # Errors
@@ -153,15 +153,15 @@ mod tests {
         ] {
             assert_eq!(host_of(text), host, "{text}");
         }
-        let with = |controllers: &[&str]| CentreSettings {
+        let with = |controllers: &[&str]| ControllerLinkSettings {
             controllers: controllers.iter().map(|&one| one.to_owned()).collect(),
-            ..CentreSettings::default()
+            ..ControllerLinkSettings::default()
         };
         assert!(with(&["a:1", "b:2"]).check().is_ok());
         assert!(with(&["a"]).check().is_err());
-        let through = |proxy: &str| CentreSettings {
+        let through = |proxy: &str| ControllerLinkSettings {
             proxy: Some(proxy.to_owned()),
-            ..CentreSettings::default()
+            ..ControllerLinkSettings::default()
         };
         assert!(through("http://proxy.example.org:3128").check().is_ok());
         assert!(through("proxy.example.org:3128").check().is_err());

@@ -105,7 +105,7 @@ fn load(engine: &Engine, bytes: &[u8]) -> (Arc<Function>, (Duration, Duration)) 
 
 fn context(reuse: u32) -> CallContext {
     CallContext {
-        hold: None,
+        resource_guard: None,
         env: Arc::new([]),
         limits: Limits {
             memory: ByteSize::from_mib(512),

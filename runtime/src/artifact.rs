@@ -51,7 +51,7 @@ pub(crate) fn checksum_text(digest: &Digest, compatibility_key: &str) -> String 
     format!("sha256 {}\nengine {compatibility_key}\n", digest.hex())
 }
 
-/// A file whose content is proven to come from a compiler that this node trusts. Only [`Checked::check`] makes one.
+/// A file whose content is proven to come from a compiler that this node trusts. Only [`VerifiedFiles::open_verified`] makes one.
 pub(crate) struct TrustedFile {
     file: File,
 }
@@ -85,11 +85,11 @@ impl Identity {
 
 /// The files verified so far, by device and inode.
 #[derive(Default)]
-pub(crate) struct Checked(Mutex<HashMap<(u64, u64), Identity>>);
+pub(crate) struct VerifiedFiles(Mutex<HashMap<(u64, u64), Identity>>);
 
-impl Checked {
+impl VerifiedFiles {
     /// Opens `compiled` and verifies its content, unless a file of the same identity was verified before.
-    pub(crate) fn check(
+    pub(crate) fn open_verified(
         &self,
         compiled: &Path,
         compatibility_key: &str,
@@ -116,12 +116,12 @@ impl Checked {
                     reason,
                 });
             }
-            let mut checked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if checked.len() >= REMEMBERED {
+            let mut verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if verified.len() >= REMEMBERED {
                 // Forgetting only means that files are verified again.
-                checked.clear();
+                verified.clear();
             }
-            checked.insert(inode, identity);
+            verified.insert(inode, identity);
         }
         Ok(TrustedFile { file })
     }
@@ -167,10 +167,13 @@ mod tests {
     #[test]
     fn only_what_matches_its_checksum_and_engine_is_trusted() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let checked = Checked::default();
+        let verified = VerifiedFiles::default();
         let good = checksum_text(&Digest::of(b"code"), "k1");
         let path = write(dir.path(), b"code", &good);
-        checked.check(&path, "k1").map(drop).expect("trusted");
+        verified
+            .open_verified(&path, "k1")
+            .map(drop)
+            .expect("trusted");
 
         for (content, sums, key) in [
             (&b"kode"[..], good.as_str(), "k1"),
@@ -179,7 +182,7 @@ mod tests {
             (b"code", "sha256 \nengine k1\n", "k1"),
         ] {
             let path = write(dir.path(), content, sums);
-            let error = Checked::default().check(&path, key).map(drop);
+            let error = VerifiedFiles::default().open_verified(&path, key).map(drop);
             assert!(
                 matches!(error, Err(LoadError::Untrusted { .. })),
                 "{sums} {key}"
@@ -187,7 +190,9 @@ mod tests {
         }
         std::fs::remove_file(checksum_file(&path)).expect("remove");
         assert!(matches!(
-            Checked::default().check(&path, "k1").map(drop),
+            VerifiedFiles::default()
+                .open_verified(&path, "k1")
+                .map(drop),
             Err(LoadError::Read { .. })
         ));
     }
@@ -195,16 +200,19 @@ mod tests {
     #[test]
     fn a_checked_file_is_known_until_it_changes() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let checked = Checked::default();
+        let verified = VerifiedFiles::default();
         let path = write(
             dir.path(),
             b"code",
             &checksum_text(&Digest::of(b"code"), "k"),
         );
-        checked.check(&path, "k").map(drop).expect("trusted");
+        verified
+            .open_verified(&path, "k")
+            .map(drop)
+            .expect("trusted");
         // The checksum file of a known file is not read again …
         std::fs::remove_file(checksum_file(&path)).expect("remove");
-        checked.check(&path, "k").map(drop).expect("known");
+        verified.open_verified(&path, "k").map(drop).expect("known");
         // … but another file under the same name is not known.
         std::fs::remove_file(&path).expect("remove");
         let path = write(
@@ -212,6 +220,6 @@ mod tests {
             b"evil code",
             &checksum_text(&Digest::of(b"code"), "k"),
         );
-        assert!(checked.check(&path, "k").is_err());
+        assert!(verified.open_verified(&path, "k").is_err());
     }
 }

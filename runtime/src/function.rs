@@ -73,7 +73,9 @@ impl Function {
     /// Takes an idle instance that may serve a call of this context.
     pub(crate) fn take_idle(&self, context: &CallContext) -> Option<Instance> {
         let mut idle = self.idle();
-        let at = idle.iter().rposition(|instance| instance.serves(context))?;
+        let at = idle
+            .iter()
+            .rposition(|instance| instance.can_serve(context))?;
         Some(idle.remove(at))
     }
 

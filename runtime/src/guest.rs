@@ -10,11 +10,11 @@ use wasmtime_wasi_http::WasiHttpView as _;
 use wasmtime_wasi_http::p2::bindings::Proxy;
 use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 
-use crate::call::{CallContext, GuestRequestBody, Hold, RequestBody, Shared};
+use crate::call::{CallContext, GuestRequestBody, RequestBody, ResourceGuard, Shared};
 use crate::error::CallError;
 use crate::function::Function;
 use crate::outbound::Hooks;
-use crate::state::{Ended, FIRST_SLICE, GuestState, HOSTCALL_FUEL, MAX_HANDLES};
+use crate::state::{FIRST_SLICE, GuestState, HOSTCALL_FUEL, MAX_HANDLES, Termination};
 
 /// How many frames of a guest's stack a log line names.
 const FRAMES: usize = 6;
@@ -27,12 +27,12 @@ pub(crate) struct Instance {
     env: Arc<[(String, String)]>,
     served: u32,
     idle_since: Instant,
-    /// Dropped last, once the memory is free.
+    /// CancelOnDrop last, once the memory is free.
     #[allow(
         dead_code,
         reason = "held, not read: given back when the instance is dropped"
     )]
-    hold: Option<Hold>,
+    resource_guard: Option<ResourceGuard>,
 }
 
 fn hooks(function: &Function, context: &CallContext, id: InstanceId, shared: &Shared) -> Hooks {
@@ -46,12 +46,12 @@ impl Instance {
     }
 
     /// Whether it may serve a call of this context.
-    pub(crate) fn serves(&self, context: &CallContext) -> bool {
+    pub(crate) fn can_serve(&self, context: &CallContext) -> bool {
         self.served < context.reuse
             && (Arc::ptr_eq(&self.env, &context.env) || self.env == context.env)
     }
 
-    async fn fresh(
+    async fn instantiate(
         function: &Function,
         context: &CallContext,
         shared: &Arc<Shared>,
@@ -79,7 +79,7 @@ impl Instance {
                         env: context.env.clone(),
                         served: 0,
                         idle_since: shared.started,
-                        hold: None,
+                        resource_guard: None,
                     });
                 }
                 // Idle instances are only a convenience; a call that waits for room goes before them.
@@ -96,12 +96,12 @@ impl Instance {
                         reason: format!("the system has no room for an instance: {error:#}"),
                     });
                 }
-                Err(error) => return Err(why(&error, &store, shared)),
+                Err(error) => return Err(call_error(&error, &store, shared)),
             }
         }
     }
 
-    async fn obtain(
+    async fn acquire(
         function: &Function,
         context: &mut CallContext,
         shared: &Arc<Shared>,
@@ -110,7 +110,7 @@ impl Instance {
             && let Some(mut instance) = function.take_idle(context)
         {
             let id = instance.id;
-            context.hold = None;
+            context.resource_guard = None;
             shared.update_stats(|stats| {
                 stats.instance = Some(id);
                 stats.reused = true;
@@ -124,9 +124,9 @@ impl Instance {
             begin_output(&instance.store, context, id);
             return Ok(instance);
         }
-        let hold = context.hold.take();
-        let mut instance = Self::fresh(function, context, shared).await?;
-        instance.hold = hold;
+        let resource_guard = context.resource_guard.take();
+        let mut instance = Self::instantiate(function, context, shared).await?;
+        instance.resource_guard = resource_guard;
         Ok(instance)
     }
 
@@ -161,7 +161,7 @@ impl Instance {
             Ok(()) => Err(CallError::NoResponse {
                 reason: "it returned without setting a response".to_owned(),
             }),
-            Err(error) => Err(why(&error, &self.store, shared)),
+            Err(error) => Err(call_error(&error, &self.store, shared)),
         }
     }
 
@@ -180,9 +180,9 @@ fn begin_output(store: &Store<GuestState>, context: &CallContext, id: InstanceId
 }
 
 /// Records a cancellation if it is dropped before the guest has ended.
-struct Dropped<'a>(&'a Shared);
+struct CancelOnDrop<'a>(&'a Shared);
 
-impl Drop for Dropped<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         self.0.finish(Err(CallError::Cancelled));
     }
@@ -196,15 +196,15 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
 ) {
     // There are two guards: this one for a guest that is dropped while its instance is being made …
-    let _making = Dropped(&shared);
-    let mut instance = match Instance::obtain(&function, &mut context, &shared).await {
+    let _making = CancelOnDrop(&shared);
+    let mut instance = match Instance::acquire(&function, &mut context, &shared).await {
         Ok(instance) => instance,
         Err(error) => return shared.finish(Err(error)),
     };
     let ready = shared.started.elapsed();
     shared.update_stats(|stats| stats.instantiate = ready);
     // … and this one, declared after the instance and so dropped before it, for a guest that is dropped while it runs.
-    let _running = Dropped(&shared);
+    let _running = CancelOnDrop(&shared);
     let outcome = instance.handle(request, &shared).await;
     shared.count_cpu();
     shared.update_stats(|stats| {
@@ -236,13 +236,13 @@ fn too_large(shared: &Shared) -> CallError {
 }
 
 /// The call's error for an error of the engine.
-fn why(error: &wasmtime::Error, store: &Store<GuestState>, shared: &Shared) -> CallError {
-    if let Some(ended) = error.downcast_ref::<Ended>() {
-        return match ended {
-            Ended::CpuLimit => CallError::CpuLimit {
+fn call_error(error: &wasmtime::Error, store: &Store<GuestState>, shared: &Shared) -> CallError {
+    if let Some(termination) = error.downcast_ref::<Termination>() {
+        return match termination {
+            Termination::CpuLimit => CallError::CpuLimit {
                 limit: shared.limits.cpu_time,
             },
-            Ended::Timeout => CallError::Timeout {
+            Termination::Timeout => CallError::Timeout {
                 limit: shared.limits.timeout,
             },
         };

@@ -27,26 +27,26 @@ struct Runner {
 }
 
 /// A slot for one call in the background, released when dropped.
-pub(crate) struct Place {
+pub(crate) struct HeavySlot {
     active: Arc<AtomicUsize>,
     load: Arc<AtomicUsize>,
     handle: Handle,
 }
 
-impl Drop for Place {
+impl Drop for HeavySlot {
     fn drop(&mut self) {
         self.active.fetch_sub(1, Ordering::Relaxed);
         self.load.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Place {
+impl HeavySlot {
     /// Runs `task` on the slot's thread and releases the slot when it ends.
     pub(crate) fn spawn(self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let handle = self.handle.clone();
         handle
             .spawn(async move {
-                let _place = self;
+                let _slot = self;
                 task.await;
             })
             .abort_handle()
@@ -71,7 +71,7 @@ impl HeavyPool {
     }
 
     /// A slot on the least loaded thread, or `None` if all are taken.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn acquire_slot(&self) -> Option<HeavySlot> {
         self.active
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
                 (active < self.capacity).then_some(active + 1)
@@ -83,7 +83,7 @@ impl HeavyPool {
             .min_by_key(|runner| runner.load.load(Ordering::Relaxed))
             .expect("there is at least one thread");
         runner.load.fetch_add(1, Ordering::Relaxed);
-        Some(Place {
+        Some(HeavySlot {
             active: self.active.clone(),
             load: runner.load.clone(),
             handle: runner.handle.clone(),
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn places_are_bounded_spread_and_given_back() {
         let pool = HeavyPool::start(2, 3, 0).expect("threads");
-        let places: Vec<_> = std::iter::from_fn(|| pool.place()).collect();
+        let places: Vec<_> = std::iter::from_fn(|| pool.acquire_slot()).collect();
         assert_eq!(places.len(), 3);
         assert_eq!(pool.active(), 3);
         let loads: Vec<_> = pool
@@ -144,7 +144,7 @@ mod tests {
         drop(places);
         assert_eq!(pool.active(), 0);
         let (sender, receiver) = std::sync::mpsc::channel();
-        pool.place().expect("a place").spawn(async move {
+        pool.acquire_slot().expect("a place").spawn(async move {
             sender
                 .send(std::thread::current().name().map(ToOwned::to_owned))
                 .expect("a receiver");

@@ -4,7 +4,7 @@
 //! It knows two formats, both tar files, plain or gzip: the output of `docker save` (`manifest.json` names configuration and layers) and an OCI
 //! image layout (image-layout.md of the OCI image specification: `index.json`, blobs by digest). No path of an archive is used as a file system path.
 
-mod unfold;
+mod unpack;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,8 +17,8 @@ use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 use tar::{Archive, Entry, EntryType};
 
-pub use unfold::UNFOLDED;
-use unfold::{Bounded, Budget, Unfolding};
+pub use unpack::UNPACKED_MAX;
+use unpack::{Bounded, Budget, Unpacking};
 
 /// The processor architectures of nodes, as OCI and Go name them: those that agents are built for.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
@@ -141,11 +141,11 @@ impl Config {
     }
 }
 
-/// Opens an archive, of which at most `most` bytes are read, counted after decompression.
+/// Opens an archive, of which at most `max_size` bytes are read, counted after decompression.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn open(path: &Path, most: u64) -> io::Result<Archive<Box<dyn Read>>> {
+pub fn open(path: &Path, max_size: u64) -> io::Result<Archive<Box<dyn Read>>> {
     let mut magic = [0; 2];
     let mut file = File::open(path)?;
     let read = file.read(&mut magic)?;
@@ -155,14 +155,14 @@ pub fn open(path: &Path, most: u64) -> io::Result<Archive<Box<dyn Read>>> {
     } else {
         Box::new(whole)
     };
-    Ok(Archive::new(Box::new(Bounded::new(reader, most))))
+    Ok(Archive::new(Box::new(Bounded::new(reader, max_size))))
 }
 
 /// The name of an entry, without a leading `./`.
 ///
 /// # Errors
 /// When it is not UTF-8.
-pub fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, ArchiveError> {
+pub fn entry_name<R: Read>(entry: &Entry<'_, R>) -> Result<String, ArchiveError> {
     let bytes = entry.path_bytes();
     let name = std::str::from_utf8(&bytes).map_err(|_| invalid("an entry's name is not UTF-8"))?;
     Ok(name.strip_prefix("./").unwrap_or(name).to_owned())
@@ -170,14 +170,14 @@ pub fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, ArchiveError> {
 
 /// The compression of a file, recognized by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Packing {
+enum FileCompression {
     None,
     Gzip,
     /// Another compression that engines know: zstd, bzip2, xz.
     Other,
 }
 
-impl Packing {
+impl FileCompression {
     fn of(head: &[u8]) -> Self {
         // Gzip: RFC 1952; zstd: RFC 8878; then the formats of bzip2 and xz.
         let others: [&[u8]; 3] = [&[0x28, 0xb5, 0x2f, 0xfd], b"BZh", b"\xfd7zXZ"];
@@ -227,33 +227,33 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Reads an archive once, as a node does after it has verified the digest of the whole. It may unpack to at most `most` bytes.
+    /// Reads an archive once, as a node does after it has verified the digest of the whole. It may unpack to at most `max_size` bytes.
     ///
     /// # Errors
     /// When it cannot be read, is too large, or is not a tar file.
-    pub fn read(path: &Path, most: u64) -> Result<Self, ArchiveError> {
-        Self::scan(path, most, false)
+    pub fn read(path: &Path, max_size: u64) -> Result<Self, ArchiveError> {
+        Self::scan(path, max_size, false)
     }
 
     /// Like [`Contents::read`], but computes the digests of all files, and unpacks compressed files to count their bytes: all of them together may
-    /// have at most `most` bytes.
+    /// have at most `max_size` bytes.
     ///
     /// # Errors
     /// When it cannot be read, is too large, or is not a tar file.
-    pub fn digest(path: &Path, most: u64) -> Result<Self, ArchiveError> {
-        Self::scan(path, most, true)
+    pub fn digest(path: &Path, max_size: u64) -> Result<Self, ArchiveError> {
+        Self::scan(path, max_size, true)
     }
 
-    fn scan(path: &Path, most: u64, digests: bool) -> Result<Self, ArchiveError> {
+    fn scan(path: &Path, max_size: u64, digests: bool) -> Result<Self, ArchiveError> {
         let mut contents = Self::default();
-        let mut budget = Budget::new(most);
+        let mut budget = Budget::new(max_size);
         let mut kept = 0;
-        for (count, entry) in open(path, most)?.entries()?.enumerate() {
+        for (count, entry) in open(path, max_size)?.entries()?.enumerate() {
             let mut entry = entry.map_err(|e| invalid(format!("it is not a tar file: {e}")))?;
             if count >= ENTRIES_MAX {
                 return Err(invalid(format!("it has more than {ENTRIES_MAX} entries")));
             }
-            let name = name_of(&entry)?;
+            let name = entry_name(&entry)?;
             let kind = entry.header().entry_type();
             let document = name.ends_with(".json") || name.starts_with("blobs/");
             let size = entry.size();
@@ -263,7 +263,7 @@ impl Contents {
                 entry.by_ref().take(DOCUMENT_MAX).read_to_end(&mut first)?;
             }
             if kind.is_file() && digests {
-                contents.note(&name, &first, &mut entry, &mut budget)?;
+                contents.measure_file(&name, &first, &mut entry, &mut budget)?;
             }
             // Only JSON documents matter; small layers need not be kept.
             if first.first() == Some(&b'{') || first.first() == Some(&b'[') {
@@ -278,7 +278,7 @@ impl Contents {
     }
 
     /// Digests a file, of which `first` was already read, and counts the bytes to which it unpacks.
-    fn note(
+    fn measure_file(
         &mut self,
         name: &str,
         first: &[u8],
@@ -293,21 +293,21 @@ impl Contents {
                 .read_to_end(&mut head)
                 .map_err(broken)?;
         }
-        let packing = Packing::of(&head);
-        if packing != Packing::None {
+        let compression = FileCompression::of(&head);
+        if compression != FileCompression::None {
             self.packed.insert(name.to_owned());
         }
-        if packing == Packing::Other {
+        if compression == FileCompression::Other {
             self.unmeasured.insert(name.to_owned());
         }
-        let mut unfolding = Some(Unfolding::new(packing == Packing::Gzip, budget));
+        let mut unpacking = Some(Unpacking::new(compression == FileCompression::Gzip, budget));
         let mut builder = DigestBuilder::default();
         let mut piece = head;
         while !piece.is_empty() {
             builder.update(&piece);
-            if let Some(Err(error)) = unfolding.as_mut().map(|u| u.take(&piece)) {
-                unfolding = None;
-                self.unfolds_not(name, &error)?;
+            if let Some(Err(error)) = unpacking.as_mut().map(|u| u.take(&piece)) {
+                unpacking = None;
+                self.record_unpack_error(name, &error)?;
             }
             piece.clear();
             rest.by_ref()
@@ -315,15 +315,15 @@ impl Contents {
                 .read_to_end(&mut piece)
                 .map_err(broken)?;
         }
-        if let Some(Err(error)) = unfolding.map(Unfolding::finish) {
-            self.unfolds_not(name, &error)?;
+        if let Some(Err(error)) = unpacking.map(Unpacking::finish) {
+            self.record_unpack_error(name, &error)?;
         }
         self.digests.insert(name.to_owned(), builder.finish());
         Ok(())
     }
 
     /// Notes that a file cannot be decompressed, which matters only if it is a layer; fails if the reason is that it is too large.
-    fn unfolds_not(&mut self, name: &str, error: &io::Error) -> Result<(), ArchiveError> {
+    fn record_unpack_error(&mut self, name: &str, error: &io::Error) -> Result<(), ArchiveError> {
         if error.kind() == io::ErrorKind::FileTooLarge {
             return Err(invalid(format!("{name}: {error}")));
         }
@@ -335,7 +335,7 @@ impl Contents {
     ///
     /// # Errors
     /// When that of one was not.
-    pub fn measured(&self, image: &Image) -> Result<(), ArchiveError> {
+    pub fn check_measured(&self, image: &Image) -> Result<(), ArchiveError> {
         let layer = image.layers.iter().find(|l| self.unmeasured.contains(*l));
         layer.map_or(Ok(()), |layer| {
             Err(invalid(format!(

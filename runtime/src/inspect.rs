@@ -246,7 +246,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, InspectError> {
 fn check_magic(bytes: &[u8]) -> Result<(), InspectError> {
     let Some(rest) = bytes.strip_prefix(b"\0asm") else {
         return Err(InspectError::NotWasm {
-            looks_like: crate::sniff::what_is(bytes),
+            looks_like: crate::sniff::describe_content(bytes),
         });
     };
     match rest {

@@ -30,8 +30,8 @@ pub mod validate;
 
 pub use artifact::{checksum_file, compiled_file_name, is_leftover};
 pub use call::{
-    Call, CallContext, CallStats, Hold, Limits, RequestBody, RequestBodySender, ResponseBody,
-    StatsHandle,
+    Call, CallContext, CallStats, Limits, RequestBody, RequestBodySender, ResourceGuard,
+    ResponseBody, StatsHandle,
 };
 pub use compile::{
     COMPILE_WORKER_ARG, CacheUse, CompileCache, CompileError, CompileReport, CompileWorker,

@@ -132,7 +132,7 @@ impl State {
             self.left -= taken;
             // A newline counts as well; otherwise a guest could send any number of empty lines.
             if self.left == 0 && (taken < text.len() || ends) {
-                self.say_cut(stream);
+                self.write_truncation_notice(stream);
                 return;
             }
             if ends {
@@ -160,7 +160,7 @@ impl State {
         *self.partial(stream) = line;
     }
 
-    fn say_cut(&mut self, stream: LogStream) {
+    fn write_truncation_notice(&mut self, stream: LogStream) {
         if !self.said_cut {
             self.said_cut = true;
             self.flush(stream);

@@ -38,7 +38,7 @@ const MAGIC: &[(&[u8], &str)] = &[
 ];
 
 /// A description of the file, with the article.
-pub(crate) fn what_is(bytes: &[u8]) -> String {
+pub(crate) fn describe_content(bytes: &[u8]) -> String {
     if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return (*name).to_owned();
     }
@@ -51,12 +51,12 @@ pub(crate) fn what_is(bytes: &[u8]) -> String {
         Err(error) if error.error_len().is_some() || error.valid_up_to() == 0 => {
             "a binary file of an unknown kind".to_owned()
         }
-        Err(error) => what_text(&String::from_utf8_lossy(&head[..error.valid_up_to()])),
-        Ok(text) => what_text(text),
+        Err(error) => describe_text(&String::from_utf8_lossy(&head[..error.valid_up_to()])),
+        Ok(text) => describe_text(text),
     }
 }
 
-fn what_text(text: &str) -> String {
+fn describe_text(text: &str) -> String {
     if text.contains('\0') {
         return "a binary file of an unknown kind".to_owned();
     }
@@ -101,7 +101,7 @@ fn what_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::what_is;
+    use super::describe_content;
 
     #[test]
     fn common_mistakes_are_named() {
@@ -129,7 +129,7 @@ mod tests {
             (b"\x01\x02\xff\xfe", "a binary file of an unknown kind"),
             (b"\0\0\0", "a binary file of an unknown kind"),
         ] {
-            let found = what_is(bytes);
+            let found = describe_content(bytes);
             assert!(found.starts_with(expected), "{found} is not {expected}");
         }
     }

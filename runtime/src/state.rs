@@ -10,7 +10,7 @@ use wasmtime_wasi_http::p2::body::HostOutgoingBody;
 use wasmtime_wasi_http::p2::types::HostIncomingRequest;
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::call::{CallContext, Shared, Slice};
+use crate::call::{CallContext, Shared, SliceStatus};
 use crate::limiter::Limiter;
 use crate::log::Output;
 use crate::outbound::Hooks;
@@ -33,12 +33,12 @@ const NEXT_SLICE: u64 = 1;
 
 /// Why the host ended a guest at the end of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum Termination {
     CpuLimit,
     Timeout,
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for Termination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::CpuLimit => "out of CPU time",
@@ -47,7 +47,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for Termination {}
 
 /// The data of a store.
 pub(crate) struct GuestState {
@@ -119,16 +119,16 @@ impl GuestState {
     ) -> wasmtime::Result<UpdateDeadline> {
         let call = &store.data_mut().call;
         if std::time::Instant::now() >= call.deadline() {
-            return Err(Ended::Timeout.into());
+            return Err(Termination::Timeout.into());
         }
-        let Slice::Used(total) = call.look_at_slice() else {
+        let SliceStatus::Exhausted(total) = call.check_slice() else {
             return Ok(UpdateDeadline::Continue(NEXT_SLICE));
         };
         if total >= call.limits.cpu_time {
-            return Err(Ended::CpuLimit.into());
+            return Err(Termination::CpuLimit.into());
         }
         if !call.is_heavy() {
-            call.use_slice();
+            call.mark_slice_used();
         }
         Ok(UpdateDeadline::Yield(NEXT_SLICE))
     }

@@ -128,7 +128,7 @@ pub async fn validate(
     let function = load(engine, &compiled).await?;
     steps.done(
         "compile",
-        format!("{} of machine code", people_size(report.compiled_size)),
+        format!("{} of machine code", format_size(report.compiled_size)),
     );
 
     steps.start();
@@ -138,9 +138,9 @@ pub async fn validate(
         format!(
             "GET / answered {} with {} in {:.1} ms, at most {} of memory{}",
             probe.status,
-            people_size(probe.body_size),
+            format_size(probe.body_size),
             probe.took.as_secs_f64() * 1e3,
-            people_size(probe.memory_peak),
+            format_size(probe.memory_peak),
             if probe.asked_network {
                 ", without the network that it asked for"
             } else {
@@ -191,7 +191,7 @@ fn inspect_steps(
     if size > limit.as_bytes() {
         return Err(ValidateError::TooLarge { size, limit });
     }
-    steps.done("size", format!("{} of at most {limit}", people_size(size)));
+    steps.done("size", format!("{} of at most {limit}", format_size(size)));
 
     steps.start();
     let bytes = std::fs::read(upload).map_err(read_error(upload))?;
@@ -230,7 +230,7 @@ fn read_error(path: &Path) -> impl FnOnce(std::io::Error) -> ValidateError {
 }
 
 /// A size in readable units, rounded up, with at most three digits up to 1 GB.
-fn people_size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
         1_000..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),

@@ -11,7 +11,7 @@ use std::time::Instant;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Committer, Container, Entry, LeastRequested, List, Look, NodeIndex, Placed,
+    Choice, Committer, Container, Entry, LeastRequested, List, NodeIndex, NodeSelection, Placed,
     PreScheduler, Score, Settings, Version, View, serial,
 };
 use rand::{RngExt, SeedableRng};
@@ -148,13 +148,16 @@ fn scans(c: &mut Criterion) {
     group.finish();
     let mut group = c.benchmark_group("pre-scheduler, list of 8");
     for nodes in [500, 5000] {
-        for (name, look) in [("all nodes", Look::All), ("sample of 50", Look::Sample(50))] {
+        for (name, selection) in [
+            ("all nodes", NodeSelection::All),
+            ("sample of 50", NodeSelection::Sample(50)),
+        ] {
             let mut committer = committer(nodes);
             committer.submit(container(0)).expect("room");
             let assignment = committer.take(Millis::ZERO).expect("pending");
             let choice = Choice {
                 length: ENTRIES,
-                look,
+                selection,
                 ..Choice::default()
             };
             let mut pre_scheduler = PreScheduler::new(LeastRequested, choice);

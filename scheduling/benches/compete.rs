@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
-use fdn_scheduling::compete::{Competition, Moves, Offer, Rate, Terms};
+use fdn_scheduling::compete::{Competition, GroupDemand, Moves, Rate, Terms};
 use fdn_scheduling::dag::{Dag, DagBuilder, Holding};
 use fdn_scheduling::place::{
     Availability, Cluster, ClusterIndex, Memory, Network, Options, Problem, Speed,
@@ -108,24 +108,24 @@ fn terms() -> Terms {
 impl World {
     /// Plans everything.
     fn plan(&self, before: Option<&[ClusterIndex]>) -> Planned {
-        let offers: Vec<Offer<'_>> = (0..APPS * GROUPS)
-            .map(|at| Offer {
+        let demands: Vec<GroupDemand<'_>> = (0..APPS * GROUPS)
+            .map(|at| GroupDemand {
                 app: at / GROUPS,
                 dag: &self.apps[at / GROUPS],
                 distance: &self.distances[at % GROUPS],
                 rate: self.rates[at],
                 before: before.map(|before| std::slice::from_ref(&before[at])),
-                bars: None,
+                constraints: None,
                 factors: None,
                 dwells: false,
             })
             .collect();
         let begin = Instant::now();
-        let mut places = vec![ClusterIndex::new(0); offers.len()];
+        let mut places = vec![ClusterIndex::new(0); demands.len()];
         let mut moved = 0;
         let mut competition = Competition::new(&self.clusters, &self.network, terms());
         competition
-            .run(&offers, &mut Moves::unlimited(), |at, _, outcome| {
+            .run(&demands, &mut Moves::unlimited(), |at, _, outcome| {
                 places[at] = outcome.clusters[0];
                 moved += usize::from(outcome.verdict.moves());
             })

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
-use fdn_scheduling::commit::{Choice, List, Look, PreScheduler, View, Wanted};
+use fdn_scheduling::commit::{Choice, List, ListRequest, NodeSelection, PreScheduler, View};
 use fdn_scheduling::instance::{
     Action, ByRoom, Global, GlobalSettings, ListSettings, NodeIndex, NodeReport, Task, TaskId,
     Term, ToGlobal, ToNode,
@@ -159,7 +159,7 @@ fn choosing(nodes: u32, full: Full, rounds: u64) -> f64 {
 fn listing(nodes: u32, full: Full, rounds: u64) -> [f64; 4] {
     let mut world = World::new(nodes, full, true);
     let choice = Choice {
-        look: Look::Sample(SAMPLE),
+        selection: NodeSelection::Sample(SAMPLE),
         ..Choice::default()
     };
     let mut scheduler = PreScheduler::new(ByRoom, choice);
@@ -171,7 +171,7 @@ fn listing(nodes: u32, full: Full, rounds: u64) -> [f64; 4] {
         loop {
             let started = Instant::now();
             let take = || world.global.take(world.now, &mut world.actions);
-            let wanted: Vec<Wanted> = std::iter::from_fn(take).collect();
+            let wanted: Vec<ListRequest> = std::iter::from_fn(take).collect();
             times[0] += started.elapsed();
             if wanted.is_empty() {
                 break;
@@ -180,7 +180,7 @@ fn listing(nodes: u32, full: Full, rounds: u64) -> [f64; 4] {
             view.read(world.global.records().expect("it keeps them"));
             let mut made = vec![List::default(); wanted.len()];
             for (wanted, list) in wanted.iter().zip(&mut made) {
-                scheduler.list_wanted(wanted, view.records(), &mut rng, list);
+                scheduler.list_for(wanted, view.records(), &mut rng, list);
             }
             times[1] += started.elapsed();
             let started = Instant::now();

@@ -189,7 +189,7 @@ fn shape(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
         found.push(Violation::Count { placements, tasks });
         return;
     }
-    let barred = problem.barred();
+    let barred = problem.cluster_exclusions();
     for (task, placement) in placed(plan) {
         let Some(cluster) = problem.clusters().get(placement.cluster.get()) else {
             found.push(Violation::NoSuchCluster {

@@ -22,7 +22,7 @@ use crate::steer::Margin;
 
 /// The evaluation of a form in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Offered {
+pub struct FormEstimate {
     /// The run time of a call.
     pub run: Millis,
     /// The mean wait for an instance to start, over all calls.
@@ -31,7 +31,7 @@ pub struct Offered {
     pub price: f64,
 }
 
-impl Offered {
+impl FormEstimate {
     /// The response time: run time plus mean wait for an instance.
     #[must_use]
     pub fn response(&self) -> Millis {
@@ -56,7 +56,7 @@ pub fn cold_share(rate: f64, kept: Millis) -> f64 {
 
 /// Why a form is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Reason {
     /// It is the only one that can run there.
     Only,
     /// It has the shortest response time.
@@ -69,7 +69,7 @@ pub enum Why {
     Preparing,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Only => "the only one that runs there",
@@ -83,29 +83,39 @@ impl fmt::Display for Why {
 
 /// The form that a cluster must serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct FormChoice {
     /// The index of the form.
     pub form: usize,
     /// The reason.
-    pub why: Why,
+    pub why: Reason,
 }
 
 /// Chooses among the forms of a function; `None` marks those that cannot run in the cluster. `current` is the form in service. Returns
 /// `None` if no form can run.
 #[must_use]
-pub fn choose(forms: &[Option<Offered>], current: Option<usize>, margin: Margin) -> Option<Chosen> {
-    let can = |form: usize| forms.get(form).copied().flatten().filter(Offered::is_one);
-    let all: Vec<(usize, Offered)> = (0..forms.len())
+pub fn choose(
+    forms: &[Option<FormEstimate>],
+    current: Option<usize>,
+    margin: Margin,
+) -> Option<FormChoice> {
+    let can = |form: usize| {
+        forms
+            .get(form)
+            .copied()
+            .flatten()
+            .filter(FormEstimate::is_one)
+    };
+    let all: Vec<(usize, FormEstimate)> = (0..forms.len())
         .filter_map(|form| Some((form, can(form)?)))
         .collect();
-    let response = |offered: &Offered| offered.response().get();
+    let response = |offered: &FormEstimate| offered.response().get();
     let (fastest, best) = all
         .iter()
         .min_by(|a, b| response(&a.1).total_cmp(&response(&b.1)))?;
     if all.len() == 1 {
-        return Some(Chosen {
+        return Some(FormChoice {
             form: *fastest,
-            why: Why::Only,
+            why: Reason::Only,
         });
     }
     let (share, best) = (margin.get(), response(best));
@@ -118,10 +128,10 @@ pub fn choose(forms: &[Option<Offered>], current: Option<usize>, margin: Margin)
             by_price.then_with(|| response(&a.1).total_cmp(&response(&b.1)))
         })?;
     let why = match wanted == fastest {
-        true => Why::Fastest,
-        false => Why::Cheaper,
+        true => Reason::Fastest,
+        false => Reason::Cheaper,
     };
-    let wanted = Chosen { form: *wanted, why };
+    let wanted = FormChoice { form: *wanted, why };
     let Some((form, served)) = current.and_then(|form| Some((form, can(form)?))) else {
         return Some(wanted);
     };
@@ -130,9 +140,9 @@ pub fn choose(forms: &[Option<Offered>], current: Option<usize>, margin: Margin)
     if form == wanted.form || !(is_near && is_cheap) {
         return Some(wanted);
     }
-    Some(Chosen {
+    Some(FormChoice {
         form,
-        why: Why::Kept,
+        why: Reason::Kept,
     })
 }
 
@@ -142,15 +152,15 @@ mod tests {
 
     use super::*;
 
-    const fn offered(run: f64, cold: f64, price: f64) -> Option<Offered> {
-        Some(Offered {
+    const fn offered(run: f64, cold: f64, price: f64) -> Option<FormEstimate> {
+        Some(FormEstimate {
             run: Millis::new(run),
             cold: Millis::new(cold),
             price,
         })
     }
 
-    fn chosen(forms: &[Option<Offered>], current: Option<usize>) -> Option<(usize, Why)> {
+    fn chosen(forms: &[Option<FormEstimate>], current: Option<usize>) -> Option<(usize, Reason)> {
         let chosen = choose(forms, current, Margin::default())?;
         Some((chosen.form, chosen.why))
     }
@@ -160,43 +170,43 @@ mod tests {
         assert_eq!(chosen(&[], None), None);
         assert_eq!(chosen(&[None, None], Some(1)), None);
         let forms = [None, offered(900.0, 0.0, 9.0)];
-        assert_eq!(chosen(&forms, Some(0)), Some((1, Why::Only)));
+        assert_eq!(chosen(&forms, Some(0)), Some((1, Reason::Only)));
         let odd = [
             offered(f64::NAN, 0.0, 0.0),
             offered(5.0, 0.0, f64::INFINITY),
             offered(9.0, 0.0, 1.0),
         ];
-        assert_eq!(chosen(&odd, None), Some((2, Why::Only)));
+        assert_eq!(chosen(&odd, None), Some((2, Reason::Only)));
     }
 
     #[test]
     fn the_fastest_counts_with_its_cold_starts() {
         let forms = [offered(40.0, 0.0, 0.0), offered(4.0, 0.0, 0.0)];
-        assert_eq!(chosen(&forms, None), Some((1, Why::Fastest)));
+        assert_eq!(chosen(&forms, None), Some((1, Reason::Fastest)));
         // A container for which nearly every call has to wait.
         let forms = [offered(40.0, 0.1, 0.0), offered(4.0, 900.0, 0.0)];
-        assert_eq!(chosen(&forms, None), Some((0, Why::Fastest)));
+        assert_eq!(chosen(&forms, None), Some((0, Reason::Fastest)));
     }
 
     #[test]
     fn of_forms_that_are_as_fast_the_cheaper_one() {
         let forms = [offered(10.5, 0.0, 1.0), offered(10.0, 0.0, 8.0)];
-        assert_eq!(chosen(&forms, None), Some((0, Why::Cheaper)));
+        assert_eq!(chosen(&forms, None), Some((0, Reason::Cheaper)));
         // Slower by more than the margin of a tenth: no price makes up for that.
         let forms = [offered(11.5, 0.0, 0.0), offered(10.0, 0.0, 8.0)];
-        assert_eq!(chosen(&forms, None), Some((1, Why::Fastest)));
+        assert_eq!(chosen(&forms, None), Some((1, Reason::Fastest)));
     }
 
     #[test]
     fn what_is_served_stays_until_another_is_better_by_the_margin() {
         let forms = [offered(10.0, 0.0, 1.0), offered(9.0, 0.0, 1.0)];
-        assert_eq!(chosen(&forms, Some(0)), Some((0, Why::Kept)));
+        assert_eq!(chosen(&forms, Some(0)), Some((0, Reason::Kept)));
         let forms = [offered(10.0, 0.0, 1.0), offered(8.0, 0.0, 1.0)];
-        assert_eq!(chosen(&forms, Some(0)), Some((1, Why::Fastest)));
+        assert_eq!(chosen(&forms, Some(0)), Some((1, Reason::Fastest)));
         let dear = [offered(10.0, 0.0, 2.0), offered(10.0, 0.0, 1.0)];
-        assert_eq!(chosen(&dear, Some(0)), Some((1, Why::Cheaper)));
+        assert_eq!(chosen(&dear, Some(0)), Some((1, Reason::Cheaper)));
         // A form that no longer exists is not in service.
-        assert_eq!(chosen(&forms, Some(7)), Some((1, Why::Fastest)));
+        assert_eq!(chosen(&forms, Some(7)), Some((1, Reason::Fastest)));
     }
 
     #[test]
@@ -209,7 +219,7 @@ mod tests {
         assert!((cold_share(f64::NAN, kept) - 1.0).abs() < f64::EPSILON);
     }
 
-    fn any_forms() -> impl Strategy<Value = Vec<Option<Offered>>> {
+    fn any_forms() -> impl Strategy<Value = Vec<Option<FormEstimate>>> {
         let one = (0.0..1e4, 0.0..1e4, 0.0..100.0)
             .prop_map(|(run, cold, price)| offered(run, cold, price));
         proptest::collection::vec(prop_oneof![1 => Just(None), 4 => one], 1..5)

@@ -96,7 +96,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 /// The verdict on a version by its calls in the `elapsed` part of its window.
 #[must_use]
-pub fn judge(objective: &Objective, counts: &CallCounts, elapsed: DurationMs) -> Verdict {
+pub fn evaluate(objective: &Objective, counts: &CallCounts, elapsed: DurationMs) -> Verdict {
     let calls = counts.calls;
     if calls < objective.minimum_calls.max(1) {
         let missing = objective.minimum_calls.max(1) - calls;
@@ -165,7 +165,7 @@ pub fn candidate(
 
 /// The traffic split after a version broke its objective: its weight is added to the baseline's at once; all others are unchanged.
 #[must_use]
-pub fn taken_back(traffic: &Traffic, broken: VersionNumber, baseline: VersionNumber) -> Traffic {
+pub fn rolled_back(traffic: &Traffic, broken: VersionNumber, baseline: VersionNumber) -> Traffic {
     let mut split = traffic.split.clone();
     let moved: u32 = split
         .iter()
@@ -220,26 +220,26 @@ mod tests {
 
     #[test]
     fn examples() {
-        let judge = |calls, failures, slow, elapsed| {
-            judge(&objective(), &counts(calls, failures, slow), elapsed)
+        let evaluate = |calls, failures, slow, elapsed| {
+            evaluate(&objective(), &counts(calls, failures, slow), elapsed)
         };
-        assert_eq!(judge(20, 20, 20, WHOLE), Verdict::TooFew { missing: 30 });
-        assert_eq!(judge(1000, 0, 0, HALF), Verdict::Watching);
+        assert_eq!(evaluate(20, 20, 20, WHOLE), Verdict::TooFew { missing: 30 });
+        assert_eq!(evaluate(1000, 0, 0, HALF), Verdict::Watching);
         assert_eq!(
-            judge(1000, 10, 10, WHOLE),
+            evaluate(1000, 10, 10, WHOLE),
             Verdict::Held,
             "exactly at both limits"
         );
         // Two of fifty may be chance: neither broken nor held.
-        assert_eq!(judge(50, 2, 0, WHOLE), Verdict::Watching);
-        let Verdict::Broken(breach) = judge(50, 10, 0, HALF) else {
+        assert_eq!(evaluate(50, 2, 0, WHOLE), Verdict::Watching);
+        let Verdict::Broken(breach) = evaluate(50, 10, 0, HALF) else {
             panic!("one in five is no chance");
         };
         assert_eq!(
             breach.to_string(),
             "10 of 50 calls failed, 20.00 % where 1 % may"
         );
-        let Verdict::Broken(breach) = judge(1000, 0, 50, HALF) else {
+        let Verdict::Broken(breach) = evaluate(1000, 0, 50, HALF) else {
             panic!("one in twenty is slow");
         };
         assert_eq!(
@@ -256,10 +256,10 @@ mod tests {
             ..objective()
         };
         assert_eq!(
-            super::judge(&none, &counts(100, 0, 100), WHOLE),
+            super::evaluate(&none, &counts(100, 0, 100), WHOLE),
             Verdict::Held
         );
-        let one = super::judge(&none, &counts(100, 1, 0), HALF);
+        let one = super::evaluate(&none, &counts(100, 1, 0), HALF);
         assert!(
             matches!(one, Verdict::Broken(Breach::Errors { failures: 1, .. })),
             "{one:?}"
@@ -289,7 +289,7 @@ mod tests {
                 let look = calls % 20 == 0;
                 if look
                     && matches!(
-                        super::judge(&objective, &counts(calls, failures, 0), HALF),
+                        super::evaluate(&objective, &counts(calls, failures, 0), HALF),
                         Verdict::Broken(_)
                     )
                 {
@@ -311,14 +311,14 @@ mod tests {
         #[test]
         fn more_failures_are_never_better(calls in 50u64..5000, a in 0u64..500, b in 0u64..500) {
             let (fewer, more) = (a.min(b).min(calls), a.max(b).min(calls));
-            let judge = |failures| super::judge(&objective(), &counts(calls, failures, 0), WHOLE);
-            if matches!(judge(fewer), Verdict::Broken(_)) {
-                prop_assert!(matches!(judge(more), Verdict::Broken(_)));
+            let evaluate = |failures| super::evaluate(&objective(), &counts(calls, failures, 0), WHOLE);
+            if matches!(evaluate(fewer), Verdict::Broken(_)) {
+                prop_assert!(matches!(evaluate(more), Verdict::Broken(_)));
             }
-            if judge(more) == Verdict::Held {
-                prop_assert_eq!(judge(fewer), Verdict::Held);
+            if evaluate(more) == Verdict::Held {
+                prop_assert_eq!(evaluate(fewer), Verdict::Held);
             }
-            prop_assert_eq!(judge(0), Verdict::Held);
+            prop_assert_eq!(evaluate(0), Verdict::Held);
         }
 
         /// All calls stay with versions of the split, the broken one has none, and no other version but the baseline gains.
@@ -331,7 +331,7 @@ mod tests {
                 return Ok(());
             };
             prop_assert!(broken != baseline);
-            let after = taken_back(&traffic, broken, baseline);
+            let after = rolled_back(&traffic, broken, baseline);
             let sum = |traffic: &Traffic| traffic.split.iter().map(|s| s.weight).sum::<u32>();
             prop_assert_eq!(sum(&after), sum(&traffic));
             after.check().expect("valid");

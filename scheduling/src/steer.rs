@@ -15,8 +15,8 @@ use fdn_core::{ClusterId, Millis, api};
 
 use crate::dag::TaskIndex;
 use crate::place::{
-    ClusterIndex, Detail, Exclusion, HeuOrche, Infeasible, Misfit, Placer, Plan, Planned, Problem,
-    TaskReport,
+    ClusterIndex, Detail, Exclusion, HeuOrche, Infeasible, Placer, Plan, Planned, Problem,
+    Rejection, TaskReport,
 };
 
 /// The share of the old time that a better cluster must save before users are moved; 0.1 by default.
@@ -191,7 +191,7 @@ pub fn steer(
             reason: Reason::First,
         };
     };
-    let (moves, reason) = weigh(from, old, best, margin);
+    let (moves, reason) = compare(from, old, best, margin);
     Decision {
         cluster: if moves { best.0 } else { from }.clone(),
         changed: moves && from != best.0,
@@ -200,7 +200,7 @@ pub fn steer(
 }
 
 /// Decides whether to move, and why.
-fn weigh(
+fn compare(
     from: &ClusterId,
     old: Result<Millis, Exclusion>,
     (better, new): (&ClusterId, Millis),
@@ -262,9 +262,9 @@ pub fn replan(
     let place_before = |task: TaskIndex| previous.get(task.get()).unwrap_or(best.0);
     let (from, time) = match &old {
         Ok(old) => (entry(old), Ok(old.latency())),
-        Err(misfit) => (place_before(misfit.task), Err(misfit.exclusion)),
+        Err(rejection) => (place_before(rejection.task), Err(rejection.exclusion)),
     };
-    let (changed, reason) = weigh(from, time, best, margin);
+    let (changed, reason) = compare(from, time, best, margin);
     let plan = match old {
         Ok(old) if !changed => old,
         Ok(_) | Err(_) => planned.plan.clone(),
@@ -285,7 +285,7 @@ fn evaluate(
     placer: &mut HeuOrche,
     problem: &Problem<'_>,
     previous: &[ClusterId],
-) -> Result<Plan, Misfit> {
+) -> Result<Plan, Rejection> {
     let gone = ClusterIndex::new(usize::MAX);
     let assignment: Vec<ClusterIndex> = previous
         .iter()

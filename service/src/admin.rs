@@ -31,13 +31,13 @@ pub struct Load(pub Arc<dyn Fn() -> f64 + Send + Sync>);
 /// The response header of `/healthz` with the reason why a running process takes no work now. DNS servers then send no clients there; process
 /// supervisors
 /// see a healthy process, since a restart would not help.
-pub const REFUSES_HEADER: &str = "x-fdn-refuses";
+pub const NOT_ACCEPTING_HEADER: &str = "x-fdn-refuses";
 
-/// Why a process takes no work now, if it does not: for [`REFUSES_HEADER`], and as a condition of `/readyz`. A process that supports this adds it
+/// Why a process takes no work now, if it does not: for [`NOT_ACCEPTING_HEADER`], and as a condition of `/readyz`. A process that supports this adds it
 /// to its
 /// server as `web::Data`.
 #[derive(Clone)]
-pub struct Refuses {
+pub struct NotAccepting {
     /// The name of the condition.
     pub condition: &'static str,
     /// Returns why it takes no work now, or `None` if it does.
@@ -52,11 +52,11 @@ fn printable(text: &str) -> String {
 
 async fn healthz(
     load: Option<web::Data<Load>>,
-    refuses: Option<web::Data<Refuses>>,
+    not_accepting: Option<web::Data<NotAccepting>>,
 ) -> HttpResponse {
     let mut response = HttpResponse::Ok();
-    if let Some(why) = refuses.and_then(|refuses| (refuses.why)()) {
-        response.insert_header((REFUSES_HEADER, printable(&why)));
+    if let Some(why) = not_accepting.and_then(|not_accepting| (not_accepting.why)()) {
+        response.insert_header((NOT_ACCEPTING_HEADER, printable(&why)));
     }
     if let Some(load) = load {
         response.insert_header((LOAD_HEADER, format!("{:.3}", (load.0)())));
@@ -66,16 +66,16 @@ async fn healthz(
 
 async fn readyz(
     readiness: web::Data<Readiness>,
-    refuses: Option<web::Data<Refuses>>,
+    not_accepting: Option<web::Data<NotAccepting>>,
 ) -> HttpResponse {
     let mut conditions = readiness.conditions();
-    if let Some(refuses) = refuses {
-        let why = (refuses.why)();
+    if let Some(not_accepting) = not_accepting {
+        let why = (not_accepting.why)();
         let condition = Condition {
             ok: why.is_none(),
             detail: why.unwrap_or_default(),
         };
-        conditions.insert(refuses.condition, condition);
+        conditions.insert(not_accepting.condition, condition);
     }
     let mut response = if conditions.values().all(|condition| condition.ok) {
         HttpResponse::Ok()
@@ -184,7 +184,7 @@ mod tests {
     async fn a_process_that_takes_no_work_lives_and_is_not_ready() {
         let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let looked = Arc::clone(&full);
-        let refuses = Refuses {
+        let not_accepting = NotAccepting {
             condition: "usage",
             why: Arc::new(move || {
                 let full = looked.load(std::sync::atomic::Ordering::Relaxed);
@@ -192,7 +192,7 @@ mod tests {
             }),
         };
         let more = move |config: &mut ServiceConfig| {
-            config.app_data(web::Data::new(refuses.clone()));
+            config.app_data(web::Data::new(not_accepting.clone()));
         };
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let readiness = Readiness::waiting_for(&[]);
@@ -202,7 +202,7 @@ mod tests {
         let get = async |path: &str| {
             let answer = client.get(format!("{base}{path}")).send().await;
             let answer = answer.expect("answer");
-            let why = answer.headers().get(REFUSES_HEADER).cloned();
+            let why = answer.headers().get(NOT_ACCEPTING_HEADER).cloned();
             let status = answer.status().as_u16();
             (status, why, answer.text().await.expect("text"))
         };

@@ -44,7 +44,7 @@ pub struct CertificateFiles {
 
 /// The content of both files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Texts {
+struct PemTexts {
     certificate: String,
     key: Secret,
 }
@@ -57,16 +57,16 @@ struct Source {
 }
 
 impl Source {
-    fn read(&self) -> Result<Texts, ServiceError> {
+    fn read(&self) -> Result<PemTexts, ServiceError> {
         let certificate = std::fs::read_to_string(&self.files.certificate_file)
             .map_err(|cause| self.failed(cause))?;
         let key = secret::read(&self.files.key_file).map_err(|cause| self.failed(cause))?;
-        Ok(Texts { certificate, key })
+        Ok(PemTexts { certificate, key })
     }
 
     fn parse(
         &self,
-        texts: &Texts,
+        texts: &PemTexts,
         provider: &CryptoProvider,
     ) -> Result<CertifiedKey, ServiceError> {
         let chain: Vec<CertificateDer<'static>> =
@@ -110,12 +110,12 @@ fn names(certificate: &[u8]) -> Vec<String> {
 
 /// The current certificates.
 #[derive(Debug)]
-struct Set {
+struct CertificateSet {
     first: Arc<CertifiedKey>,
     by_name: BTreeMap<String, Arc<CertifiedKey>>,
 }
 
-impl Set {
+impl CertificateSet {
     /// A set of at least one certificate; `None` if there is none. If a name is in several certificates, the first one wins.
     fn new(keys: &[Arc<CertifiedKey>]) -> Option<Self> {
         let mut by_name = BTreeMap::new();
@@ -145,9 +145,9 @@ impl Set {
 
 /// The current certificates, for new handshakes.
 #[derive(Debug)]
-struct Shown(ArcSwap<Set>);
+struct CertificateResolver(ArcSwap<CertificateSet>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load().of(hello.server_name()))
     }
@@ -155,17 +155,17 @@ impl ResolvesServerCert for Shown {
 
 /// A certificate that is kept up to date.
 #[derive(Clone)]
-struct Held {
+struct LoadedCertificate {
     source: Source,
-    texts: Texts,
+    texts: PemTexts,
     key: Arc<CertifiedKey>,
 }
 
 /// Certificates that are kept up to date with their files.
 pub struct Certificates {
-    held: Vec<Held>,
+    loaded: Vec<LoadedCertificate>,
     every: Duration,
-    shown: Arc<Shown>,
+    resolver: Arc<CertificateResolver>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -181,22 +181,22 @@ impl Certificates {
         every: Duration,
     ) -> Result<Self, ServiceError> {
         let provider = Arc::new(default_provider());
-        let mut held = Vec::with_capacity(files.len());
+        let mut loaded = Vec::with_capacity(files.len());
         for files in files {
             let source = Source { files, setting };
             let texts = source.read()?;
             let key = Arc::new(source.parse(&texts, &provider)?);
-            held.push(Held { source, texts, key });
+            loaded.push(LoadedCertificate { source, texts, key });
         }
-        let set = set_of(&held).ok_or_else(|| {
+        let set = set_of(&loaded).ok_or_else(|| {
             ServiceError::Config(format!(
                 "a listener with TLS needs a certificate in {setting}"
             ))
         })?;
         Ok(Self {
-            held,
+            loaded,
             every,
-            shown: Arc::new(Shown(ArcSwap::from_pointee(set))),
+            resolver: Arc::new(CertificateResolver(ArcSwap::from_pointee(set))),
             provider,
         })
     }
@@ -212,7 +212,7 @@ impl Certificates {
             .with_safe_default_protocol_versions()
             .map_err(failed)?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&self.shown) as _);
+            .with_cert_resolver(Arc::clone(&self.resolver) as _);
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         config.ticketer = Ticketer::new().map_err(failed)?;
         Ok(config)
@@ -229,24 +229,27 @@ impl Certificates {
                 _ = ticks.tick() => {}
                 () = shutdown.cancelled() => return,
             }
-            let (mut held, provider) = (self.held.clone(), Arc::clone(&self.provider));
-            let looked = spawn_blocking(move || {
-                let told = held.iter_mut().map(|one| look(one, &provider));
-                let told: Vec<_> = told.collect();
-                (held, told)
+            let (mut loaded, provider) = (self.loaded.clone(), Arc::clone(&self.provider));
+            let reloaded = spawn_blocking(move || {
+                let results = loaded.iter_mut().map(|one| reload(one, &provider));
+                let results: Vec<_> = results.collect();
+                (loaded, results)
             });
             // The runtime is shutting down.
-            let Ok((held, told)) = looked.await else {
+            let Ok((loaded, results)) = reloaded.await else {
                 return;
             };
-            self.held = held;
-            if told.iter().any(|one| matches!(one, Ok(true)))
-                && let Some(set) = set_of(&self.held)
+            self.loaded = loaded;
+            if results.iter().any(|one| matches!(one, Ok(true)))
+                && let Some(set) = set_of(&self.loaded)
             {
-                self.shown.0.store(Arc::new(set));
+                self.resolver.0.store(Arc::new(set));
                 info!("a new certificate is shown");
             }
-            let causes: Vec<_> = told.iter().filter_map(|one| one.as_ref().err()).collect();
+            let causes: Vec<_> = results
+                .iter()
+                .filter_map(|one| one.as_ref().err())
+                .collect();
             if let Some(cause) = causes.first() {
                 unread.inc();
                 if !failed {
@@ -258,19 +261,19 @@ impl Certificates {
     }
 }
 
-fn set_of(held: &[Held]) -> Option<Set> {
-    let keys: Vec<_> = held.iter().map(|one| Arc::clone(&one.key)).collect();
-    Set::new(&keys)
+fn set_of(loaded: &[LoadedCertificate]) -> Option<CertificateSet> {
+    let keys: Vec<_> = loaded.iter().map(|one| Arc::clone(&one.key)).collect();
+    CertificateSet::new(&keys)
 }
 
 /// Checks the files of a certificate; returns whether there is a new one.
-fn look(held: &mut Held, provider: &CryptoProvider) -> Result<bool, ServiceError> {
-    let texts = held.source.read()?;
-    if texts == held.texts {
+fn reload(loaded: &mut LoadedCertificate, provider: &CryptoProvider) -> Result<bool, ServiceError> {
+    let texts = loaded.source.read()?;
+    if texts == loaded.texts {
         return Ok(false);
     }
-    held.key = Arc::new(held.source.parse(&texts, provider)?);
-    held.texts = texts;
+    loaded.key = Arc::new(loaded.source.parse(&texts, provider)?);
+    loaded.texts = texts;
     Ok(true)
 }
 
@@ -299,7 +302,7 @@ mod tests {
     }
 
     fn shown(certificates: &Certificates, name: Option<&str>) -> Vec<String> {
-        let key = certificates.shown.0.load().of(name);
+        let key = certificates.resolver.0.load().of(name);
         names(&key.cert[0])
     }
 
@@ -352,7 +355,7 @@ mod tests {
         let files = issue(folder.path(), "one", &["one.test"]);
         let certificates = Certificates::open(vec![files.clone()], "tls", Duration::from_millis(1))
             .expect("opened");
-        let now = Arc::clone(&certificates.shown);
+        let now = Arc::clone(&certificates.resolver);
         let unread = IntCounter::new("unread", "unread").expect("a counter");
         let stop = CancellationToken::new();
         let running = tokio::spawn(certificates.run(unread.clone(), stop.clone()));

@@ -60,7 +60,7 @@ pub fn of_nodes(
         .http2_initial_stream_window_size(windows.0)
         .http2_initial_connection_window_size(windows.1)
         .redirect(reqwest::redirect::Policy::none())
-        .dns_resolver(Named)
+        .dns_resolver(NodeNameResolver)
         .https_only(true)
         .http2_prior_knowledge()
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -72,11 +72,11 @@ pub fn of_nodes(
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Resolves the names of nodes, which contain their addresses.
-struct Named;
+struct NodeNameResolver;
 
-impl reqwest::dns::Resolve for Named {
+impl reqwest::dns::Resolve for NodeNameResolver {
     fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
-        let found = crate::pki::tls::meant(name.as_str());
+        let found = crate::pki::tls::parse_host(name.as_str());
         Box::pin(async move {
             let (_, address) = found.ok_or("no node is named so")?;
             // The port of the request is used.

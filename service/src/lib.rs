@@ -3,11 +3,12 @@
 //! Nothing here knows what a controller, a DNS server or an agent does. Each module can be used on its own:
 //! [`config`] reads settings, [`logs`] writes structured logs, [`health`] and [`admin`] answer `/healthz`, `/readyz` and
 //! `/metrics`, [`secret`] stores tokens and keys in files of mode 0600, [`seal`] encrypts what passes through the broker, [`pki`] issues
-//! and reads the network's own certificates, [`certificate`] keeps the certificates of listeners up to date, [`secure`] binds these listeners,
-//! [`master`] wraps data keys, [`listen`] binds addresses with readable errors, [`http_client`] builds HTTP clients, [`reach`] one for
+//! and reads the network's own certificates, [`certificate`] keeps the certificates of listeners up to date, [`tls_listener`] binds these listeners,
+//! [`master`] wraps data keys, [`listen`] binds addresses with readable errors, [`http_client`] builds HTTP clients, [`address_policy`] one for
 //! addresses given by tenants, [`signal`] waits for SIGTERM or Ctrl-C, [`version`] says how a program was built, [`probe`]
 //! checks the health of a running process.
 
+pub mod address_policy;
 pub mod admin;
 pub mod certificate;
 pub mod config;
@@ -19,11 +20,10 @@ pub mod logs;
 pub mod master;
 pub mod pki;
 pub mod probe;
-pub mod reach;
 pub mod seal;
 pub mod secret;
-pub mod secure;
 pub mod signal;
+pub mod tls_listener;
 pub mod version;
 
 pub use error::ServiceError;

@@ -49,7 +49,7 @@ pub fn tcp(address: SocketAddr, setting: &str) -> Result<TcpListener, ServiceErr
 ///
 /// # Errors
 /// When a socket option cannot be set.
-pub fn watched(stream: &impl AsFd, gone: Duration) -> std::io::Result<()> {
+pub fn set_liveness_timeout(stream: &impl AsFd, gone: Duration) -> std::io::Result<()> {
     let socket = SockRef::from(stream);
     let ask = TcpKeepalive::new().with_time(gone).with_interval(gone / 2);
     socket.set_tcp_keepalive(&ask)?;

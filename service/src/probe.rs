@@ -16,7 +16,7 @@ const STATUS: usize = "HTTP/1.1 200".len();
 ///
 /// # Errors
 /// [`ServiceError::Unhealthy`] when there is no answer, or its status is not 200.
-pub fn healthy(listen: SocketAddr, tls: bool) -> Result<(), ServiceError> {
+pub fn check(listen: SocketAddr, tls: bool) -> Result<(), ServiceError> {
     let address = own(listen);
     ask(address, tls).map_err(|source| ServiceError::Unhealthy { address, source })
 }
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn an_answer_of_200_is_health() {
-        healthy(answering("HTTP/1.1 200 OK\r\n\r\n"), false).expect("healthy");
+        check(answering("HTTP/1.1 200 OK\r\n\r\n"), false).expect("healthy");
     }
 
     #[test]
     fn another_answer_is_told() {
-        let error = healthy(answering("HTTP/1.1 503 Service Unavailable\r\n\r\n"), false);
+        let error = check(answering("HTTP/1.1 503 Service Unavailable\r\n\r\n"), false);
         let error = error.expect_err("not healthy");
         let cause = std::error::Error::source(&error).expect("a cause");
         assert!(cause.to_string().contains("503"), "{cause}");
@@ -89,9 +89,9 @@ mod tests {
     fn nobody_there_is_told_with_the_address() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
-        healthy(address, true).expect("it lets connect");
+        check(address, true).expect("it lets connect");
         drop(listener);
-        let error = healthy(address, false).expect_err("nobody there");
+        let error = check(address, false).expect_err("nobody there");
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
 

@@ -177,7 +177,7 @@ pub fn looping_midway() -> Vec<u8> {
 
 /// Counts to `millions` million, then answers `done`: a finite amount of CPU time.
 #[must_use]
-pub fn burning(millions: u32) -> Vec<u8> {
+pub fn cpu_bound(millions: u32) -> Vec<u8> {
     let count = millions.checked_mul(1_000_000).expect("fewer than 4,294");
     handler(
         &format!(
@@ -224,7 +224,7 @@ pub fn endless_body() -> Vec<u8> {
 /// loops forever, `/trap` traps, `/memory` allocates memory until that fails and then traps, `/body` sends an endless body,
 /// and anything else answers `ok`.
 #[must_use]
-pub fn misbehaving() -> Vec<u8> {
+pub fn faulty() -> Vec<u8> {
     handler(
         "(call $request-path (local.get $request) (i32.const 64))
         (if (i32.gt_u (i32.load (i32.const 72)) (i32.const 1)) (then
@@ -461,7 +461,7 @@ mod tests {
             exiting(),
             looping(),
             looping_midway(),
-            burning(1),
+            cpu_bound(1),
             hog(),
             frugal(),
             endless_body(),

@@ -3,6 +3,7 @@
 pub mod components;
 pub mod dns;
 pub mod docker;
+pub mod exclusive;
 pub mod folder;
 pub mod kubernetes;
 pub mod link;
@@ -13,5 +14,4 @@ pub mod process;
 pub mod proxy;
 pub mod rabbitmq;
 pub mod registry;
-pub mod turns;
 pub mod wait;

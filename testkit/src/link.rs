@@ -1,6 +1,6 @@
 //! A slow link: a TCP proxy that forwards every byte after a fixed delay, in order, in both directions.
 //!
-//! The delay is what is emulated, so it is timed precisely. The bandwidth is limited by the data in flight: [`UNDER_WAY`] chunks of at
+//! The delay is what is emulated, so it is timed precisely. The bandwidth is limited by the data in flight: [`IN_FLIGHT_MAX`] chunks of at
 //! most [`CHUNK`] bytes per direction of a connection; a faster sender waits, as on a real link whose receive window is full.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 /// The most chunks in flight in one direction of a connection.
-pub const UNDER_WAY: usize = 64;
+pub const IN_FLIGHT_MAX: usize = 64;
 /// The largest chunk in bytes.
 pub const CHUNK: usize = 64 << 10;
 
@@ -42,7 +42,7 @@ impl Link {
                 tokio::select! {
                     near = listener.accept() => {
                         if let Ok((near, _)) = near {
-                            connections.spawn(carry(near, far, delay));
+                            connections.spawn(forward(near, far, delay));
                         }
                     }
                     Some(_) = connections.join_next() => {}
@@ -69,7 +69,7 @@ impl Drop for Link {
 }
 
 /// Carries one connection until both directions have ended or one has failed.
-async fn carry(near: TcpStream, far: SocketAddr, delay: Duration) -> Result<()> {
+async fn forward(near: TcpStream, far: SocketAddr, delay: Duration) -> Result<()> {
     let far = TcpStream::connect(far).await?;
     // Small messages must not be held back: only the delay is emulated.
     near.set_nodelay(true)?;
@@ -85,7 +85,7 @@ async fn carry(near: TcpStream, far: SocketAddr, delay: Duration) -> Result<()> 
 
 /// Carries one direction; the end of the stream is delayed like the data before it.
 async fn one_way(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) -> Result<()> {
-    let (sender, mut receiver) = mpsc::channel::<(Instant, Bytes)>(UNDER_WAY);
+    let (sender, mut receiver) = mpsc::channel::<(Instant, Bytes)>(IN_FLIGHT_MAX);
     let receive = async move {
         loop {
             let mut chunk = BytesMut::with_capacity(CHUNK);
@@ -156,7 +156,7 @@ mod tests {
         let chunk = vec![0; CHUNK];
         let mut taken = 0;
         // The system's socket buffers at both ends are added; they grow to some MiB each.
-        let most = (UNDER_WAY + 2) * CHUNK + (64 << 20);
+        let most = (IN_FLIGHT_MAX + 2) * CHUNK + (64 << 20);
         // It is full if nothing was accepted for long after all data in flight must have arrived.
         while let Ok(writable) = tokio::time::timeout(DELAY * 50, near.writable()).await {
             writable.expect("the link lives");

@@ -297,7 +297,7 @@ fn as_user(exe: &Path) -> Command {
 ///
 /// # Errors
 /// When it is not installed.
-pub fn as_typed(program: &str) -> Result<String> {
+pub fn shell_command(program: &str) -> Result<String> {
     let exe = find(program)?;
     let exe = exe.display();
     Ok(match unprivileged() {

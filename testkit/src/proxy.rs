@@ -16,7 +16,7 @@ const HEAD_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    carried: Arc<Mutex<Vec<String>>>,
+    forwarded: Arc<Mutex<Vec<String>>>,
     task: AbortHandle,
 }
 
@@ -29,20 +29,20 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.context("binding the proxy")?;
         let address = listener.local_addr()?;
-        let carried = Arc::<Mutex<Vec<String>>>::default();
-        let noted = Arc::clone(&carried);
+        let forwarded = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&forwarded);
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
                     near = listener.accept() => {
                         let Ok((mut near, _)) = near else { continue };
-                        let Ok((to, head)) = asked(&mut near).await else { continue };
+                        let Ok((to, head)) = requested_target(&mut near).await else { continue };
                         let allowed = allowed(&to);
                         if allowed {
                             noted.lock().unwrap_or_else(PoisonError::into_inner).push(to.clone());
                         }
-                        connections.spawn(carry(near, to, head, allowed));
+                        connections.spawn(forward(near, to, head, allowed));
                     }
                     Some(_) = connections.join_next() => {}
                 }
@@ -50,7 +50,7 @@ impl Proxy {
         });
         Ok(Self {
             address,
-            carried,
+            forwarded,
             task: task.abort_handle(),
         })
     }
@@ -63,9 +63,9 @@ impl Proxy {
 
     /// The addresses that it forwarded connections to, in order.
     #[must_use]
-    pub fn carried(&self) -> Vec<String> {
-        let carried = self.carried.lock();
-        carried.unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn forwarded(&self) -> Vec<String> {
+        let forwarded = self.forwarded.lock();
+        forwarded.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -76,7 +76,7 @@ impl Drop for Proxy {
 }
 
 /// The address that a client requests, and the bytes to forward to it first.
-async fn asked(near: &mut TcpStream) -> Result<(String, Vec<u8>)> {
+async fn requested_target(near: &mut TcpStream) -> Result<(String, Vec<u8>)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         ensure!(head.len() < HEAD_MAX, "a long request");
@@ -96,7 +96,7 @@ async fn asked(near: &mut TcpStream) -> Result<(String, Vec<u8>)> {
     Ok((to, text.into_bytes()))
 }
 
-async fn carry(mut near: TcpStream, to: String, head: Vec<u8>, allowed: bool) -> Result<()> {
+async fn forward(mut near: TcpStream, to: String, head: Vec<u8>, allowed: bool) -> Result<()> {
     if !allowed {
         near.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
             .await?;

@@ -160,7 +160,7 @@ impl RabbitServer {
                 let written = std::fs::read(&log).unwrap_or_default();
                 let new = String::from_utf8_lossy(written.get(before..).unwrap_or_default());
                 ensure!(new.contains(&listens), "it does not listen yet");
-                greet(port).await
+                handshake(port).await
             })
             .await
             .context("RabbitMQ does not start")
@@ -231,7 +231,7 @@ impl Drop for RabbitServer {
 }
 
 /// A running broker answers the AMQP protocol header with `connection.start` (AMQP 0-9-1, section 2.2.4).
-async fn greet(port: u16) -> Result<()> {
+async fn handshake(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
     let mut first = [0; 1];

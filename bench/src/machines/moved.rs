@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use fdn_bus::{Limits, MemoryBroker};
 use fdn_controller::{Controller, Settings};
-use fdn_link::CentreSettings;
+use fdn_link::ControllerLinkSettings;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -134,7 +134,7 @@ fn tell(options: &Options, after: &[u64], moved: usize) -> Result<()> {
     let at = |part: usize| after.get((after.len() - 1) * part / 100).copied();
     let (median, late) = (at(50).unwrap_or_default(), at(99).unwrap_or_default());
     let most = busiest(after);
-    let spread = CentreSettings::default().spread.as_millis();
+    let spread = ControllerLinkSettings::default().spread.as_millis();
     row(
         "a controller of two is killed",
         &format!(

@@ -94,7 +94,7 @@ fn deploy(bench: &mut Bench<'_>) -> Result<Vec<Function>> {
         bench.deploy(name, &component, &manifest)?;
         light.push((name, share));
     }
-    let burning = components::burning(MILLIONS);
+    let burning = components::cpu_bound(MILLIONS);
     bench.deploy_made(BURNER, &burning, "reuse = 1000\nexpected = \"20ms\"\n")?;
     let functions = light.into_iter().map(|(name, share)| Function {
         name,

@@ -52,7 +52,7 @@ struct Seen {
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<Value> {
     bench.deploy_made("up", &components::measuring(), MANIFEST)?;
-    bench.deploy_made("down", &components::misbehaving(), MANIFEST)?;
+    bench.deploy_made("down", &components::faulty(), MANIFEST)?;
     bench.deploy_made("both", &components::echo(), MANIFEST)?;
     println!(
         "streams: {} MiB in one body; functions read 16 KiB and write 4 KiB at a time, as the languages' own libraries do",

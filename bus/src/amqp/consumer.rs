@@ -35,14 +35,14 @@ const DELETE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Why a consumer did not start.
 enum Failure {
     /// The broker could not be reached, or refused.
-    Away(Option<lapin::Error>),
+    Unreachable(Option<lapin::Error>),
     /// The broker answered, but the queue did not within this time.
-    Silent(Duration),
+    Unresponsive(Duration),
 }
 
 impl From<lapin::Error> for Failure {
     fn from(cause: lapin::Error) -> Self {
-        Self::Away(Some(cause))
+        Self::Unreachable(Some(cause))
     }
 }
 
@@ -61,23 +61,23 @@ pub(super) async fn run(
         match set_up(&shared, &subscription, &queue).await {
             Ok((channel, consumer)) => {
                 (pause, silence) = (FIRST_PAUSE, Duration::ZERO);
-                hand_on(&shared, channel, consumer, &out).await;
+                forward(&shared, channel, consumer, &out).await;
             }
             // Logged as a warning only the first time: what the broker refuses once, it refuses again.
-            Err(Failure::Away(Some(cause))) if pause == FIRST_PAUSE => {
+            Err(Failure::Unreachable(Some(cause))) if pause == FIRST_PAUSE => {
                 warn!(queue, %cause, "cannot consume; trying again");
                 silence = Duration::ZERO;
             }
-            Err(Failure::Away(cause)) => {
+            Err(Failure::Unreachable(cause)) => {
                 tracing::debug!(queue, ?cause, "cannot consume");
                 silence = Duration::ZERO;
             }
-            Err(Failure::Silent(time)) => {
+            Err(Failure::Unresponsive(time)) => {
                 silence += time;
                 tracing::debug!(queue, ?silence, "the queue does not answer");
                 if silence >= REPLACE_AFTER {
                     silence = Duration::ZERO;
-                    replace(&shared, &queue).await;
+                    replace_queue(&shared, &queue).await;
                 }
             }
         }
@@ -90,7 +90,7 @@ pub(super) async fn run(
 }
 
 /// Forwards deliveries until the consumer ends or the subscriber is gone.
-async fn hand_on(
+async fn forward(
     shared: &Arc<Shared>,
     channel: Channel,
     mut consumer: Consumer,
@@ -108,7 +108,7 @@ async fn hand_on(
             }
             Some(Err(_)) => return,
             Some(Ok(message)) => {
-                if let Some(delivery) = open(shared, message).await
+                if let Some(delivery) = decode(shared, message).await
                     && out.send(delivery).await.is_err()
                 {
                     return;
@@ -134,11 +134,11 @@ async fn set_up(
         Ok::<_, Option<lapin::Error>>(channel)
     };
     let Ok(channel) = tokio::time::timeout(SETUP_TIMEOUT, declare).await else {
-        shared.link.lost().await;
-        return Err(Failure::Away(None));
+        shared.link.reset().await;
+        return Err(Failure::Unreachable(None));
     };
-    let channel = channel.map_err(Failure::Away)?;
-    let asked = Instant::now();
+    let channel = channel.map_err(Failure::Unreachable)?;
+    let requested_at = Instant::now();
     let consume = channel.basic_consume(
         queue.into(),
         "".into(),
@@ -148,14 +148,14 @@ async fn set_up(
     let consumer = match tokio::time::timeout(SETUP_TIMEOUT, consume).await {
         Ok(Ok(consumer)) => consumer,
         // A healthy queue answers at once. If the connection ended while the queue was silent, the silence counts.
-        Ok(Err(_)) if asked.elapsed() > SETUP_TIMEOUT / 4 => {
-            return Err(Failure::Silent(asked.elapsed()));
+        Ok(Err(_)) if requested_at.elapsed() > SETUP_TIMEOUT / 4 => {
+            return Err(Failure::Unresponsive(requested_at.elapsed()));
         }
         Ok(Err(cause)) => return Err(cause.into()),
         Err(_) => {
             // The pending request still blocks its channel in the broker.
-            shared.link.lost().await;
-            return Err(Failure::Silent(asked.elapsed()));
+            shared.link.reset().await;
+            return Err(Failure::Unresponsive(requested_at.elapsed()));
         }
     };
     // The queue is bound only now, so that a queue that does not answer cannot keep publishers from their confirms.
@@ -168,7 +168,7 @@ async fn set_up(
 }
 
 /// Deletes a queue that does not answer; the next attempt declares it again.
-async fn replace(shared: &Shared, queue: &str) {
+async fn replace_queue(shared: &Shared, queue: &str) {
     let delete = async {
         let channel = shared.link.channel(&shared.names).await?;
         channel
@@ -190,7 +190,7 @@ async fn replace(shared: &Shared, queue: &str) {
             "the queue does not answer and cannot be deleted; trying again"
         ),
         Err(_) => {
-            shared.link.lost().await;
+            shared.link.reset().await;
             warn!(
                 queue,
                 "the queue does not answer and was not deleted in {DELETE_TIMEOUT:?}; trying again"
@@ -200,7 +200,7 @@ async fn replace(shared: &Shared, queue: &str) {
 }
 
 /// Decodes a delivery; one that cannot be decoded goes to the dead letters.
-async fn open(shared: &Arc<Shared>, message: lapin::message::Delivery) -> Option<Delivery> {
+async fn decode(shared: &Arc<Shared>, message: lapin::message::Delivery) -> Option<Delivery> {
     let attempt = attempts_before(&message) + 1;
     let acker = message.acker;
     let envelope = match serde_json::from_slice::<Envelope>(&message.data) {

@@ -104,7 +104,7 @@ impl Link {
     }
 
     /// Gives up the publishing channel after a failure, and the connection with it, because it is most likely the cause.
-    pub(super) async fn lost(&self) {
+    pub(super) async fn reset(&self) {
         let mut state = self.state.lock().await;
         state.publisher = None;
         state.connection = None;

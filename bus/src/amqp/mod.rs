@@ -107,8 +107,8 @@ impl AmqpBroker {
 }
 
 impl Shared {
-    fn away(&self, source: impl Into<Option<lapin::Error>>) -> BusError {
-        BusError::Away {
+    fn unreachable(&self, source: impl Into<Option<lapin::Error>>) -> BusError {
+        BusError::Unreachable {
             address: self.link.address(),
             source: source.into(),
         }
@@ -124,7 +124,7 @@ impl Shared {
             .link
             .publisher(&self.names)
             .await
-            .map_err(|e| self.away(e))?;
+            .map_err(|e| self.unreachable(e))?;
         let (exchange, key) = self.names.route(channel);
         let properties = BasicProperties::default()
             .with_delivery_mode(PERSISTENT)
@@ -149,11 +149,11 @@ impl Shared {
             }
             Ok(Ok(_)) => Err(BusError::NotConfirmed { id: envelope.id }),
             Ok(Err(cause)) => {
-                self.link.lost().await;
-                Err(self.away(cause))
+                self.link.reset().await;
+                Err(self.unreachable(cause))
             }
             Err(_) => {
-                self.link.lost().await;
+                self.link.reset().await;
                 Err(BusError::NotConfirmed { id: envelope.id })
             }
         }
@@ -164,7 +164,7 @@ impl Shared {
             .link
             .channel(&self.names)
             .await
-            .map_err(|e| self.away(e))?;
+            .map_err(|e| self.unreachable(e))?;
         let options = QueueDeclareOptions {
             passive: true,
             ..QueueDeclareOptions::default()
@@ -176,7 +176,7 @@ impl Shared {
                 FieldTable::default(),
             )
             .await
-            .map_err(|e| self.away(e))?;
+            .map_err(|e| self.unreachable(e))?;
         Ok(u64::from(queue.message_count()))
     }
 
@@ -188,7 +188,7 @@ impl Shared {
         match self.handle.spawn(work).await {
             Ok(result) => result,
             // The task is dropped only by a runtime that is shutting down.
-            Err(_) => Err(self.away(None)),
+            Err(_) => Err(self.unreachable(None)),
         }
     }
 }
@@ -233,7 +233,7 @@ impl Broker for AmqpBroker {
                     .publisher(&shared.names)
                     .await
                     .map(drop)
-                    .map_err(|e| shared.away(e))
+                    .map_err(|e| shared.unreachable(e))
             })
             .await
     }

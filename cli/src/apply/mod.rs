@@ -1,13 +1,13 @@
-//! A tenant as files: reads the declarations ([`read`]), compares them with the present state ([`present`], [`texts`]), and applies them
-//! ([`carry`]).
+//! A tenant as files: reads the declarations ([`read`]), compares them with the present state ([`diff_state`], [`texts`]), and applies them
+//! ([`execute`]).
 //!
 //! Nothing is changed before every file was read without an error and everything was compared. What the files do not mention stays as it is; what
 //! they declared when they were last applied under the same set name, and no longer do, is deleted if that is requested.
 
-pub mod belongings;
-pub mod carry;
+pub mod app_parts;
 pub mod diff;
-pub mod present;
+pub mod diff_state;
+pub mod execute;
 pub mod read;
 pub mod texts;
 

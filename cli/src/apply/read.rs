@@ -16,7 +16,7 @@ use fdn_core::job::PutSchedule;
 use fdn_core::label::Labels;
 use fdn_core::policy::{Policy, Traffic};
 use fdn_core::rollout::Objective;
-use fdn_core::workflow::{Declaration, Found};
+use fdn_core::workflow::{Declaration, FunctionLookup};
 use fdn_core::{
     AppName, HostName, ImageReference, RecordName, ScheduleName, SecretName, TenantRole, UserName,
     VersionNumber,
@@ -45,7 +45,7 @@ pub struct Source {
 
 /// What an app runs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Runs {
+pub enum Workload {
     /// A component or an image archive in a file, or an image in a registry.
     Function {
         /// The file, or the image's name.
@@ -59,7 +59,7 @@ pub enum Runs {
 
 /// The value of a secret, read from the source that a file names.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
+pub struct SecretSource {
     /// The value.
     pub value: Secret,
     /// A description of the source.
@@ -70,13 +70,13 @@ pub struct Given {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct App {
     /// What it runs.
-    pub runs: Option<Runs>,
+    pub workload: Option<Workload>,
     /// The policy: who may call it.
     pub policy: Option<Policy>,
     /// The traffic split between versions.
     pub traffic: Option<Traffic>,
     /// The declared secrets; others are left as they are.
-    pub secrets: BTreeMap<SecretName, Given>,
+    pub secrets: BTreeMap<SecretName, SecretSource>,
     /// The declared schedules; others are left as they are.
     pub schedules: BTreeMap<ScheduleName, PutSchedule>,
     /// The declared domains; others are left as they are.
@@ -93,7 +93,7 @@ pub struct App {
 
 /// The content of all declared files.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Declared {
+pub struct Declarations {
     /// The tenant that the files are for.
     pub tenant: Option<TenantRef>,
     /// The set name under which applied items are remembered.
@@ -153,10 +153,13 @@ struct Document {
 ///
 /// # Errors
 /// All mistakes in the files.
-pub fn declared(sources: &[Source], env: &Environment) -> Result<Declared, Vec<Mistake>> {
+pub fn read_declarations(
+    sources: &[Source],
+    env: &Environment,
+) -> Result<Declarations, Vec<Mistake>> {
     let mut reader = Reader {
         env,
-        declared: Declared::default(),
+        declared: Declarations::default(),
         mistakes: Vec::new(),
         places: BTreeMap::new(),
         // Standard input can be read only once.
@@ -174,7 +177,7 @@ pub fn declared(sources: &[Source], env: &Environment) -> Result<Declared, Vec<M
 
 struct Reader<'a> {
     env: &'a Environment,
-    declared: Declared,
+    declared: Declarations,
     mistakes: Vec<Mistake>,
     /// Where each item was declared first.
     places: BTreeMap<String, String>,
@@ -182,13 +185,13 @@ struct Reader<'a> {
 }
 
 /// A position in a file.
-struct Spot<'a> {
+struct Position<'a> {
     source: &'a Source,
     line: u64,
     path: String,
 }
 
-impl<'a> Spot<'a> {
+impl<'a> Position<'a> {
     fn new<T>(source: &'a Source, value: &Spanned<T>, path: String) -> Self {
         Self {
             source,
@@ -217,23 +220,27 @@ impl Reader<'_> {
                     file: source.name.clone(),
                     line,
                     path: String::new(),
-                    what: plain(&error.without_snippet().to_string()),
+                    what: message_only(&error.without_snippet().to_string()),
                 });
                 return;
             }
         };
         if let Some(text) = &document.tenant {
-            let spot = Spot::new(source, text, "tenant".to_owned());
-            if let Some(tenant) = self.parse(&spot, &text.value) {
+            let position = Position::new(source, text, "tenant".to_owned());
+            if let Some(tenant) = self.parse(&position, &text.value) {
                 let old = self.declared.tenant.replace(tenant);
-                self.agree(&spot, old.as_ref(), self.declared.tenant.clone().as_ref());
+                self.check_agreement(
+                    &position,
+                    old.as_ref(),
+                    self.declared.tenant.clone().as_ref(),
+                );
             }
         }
         if let Some(text) = &document.set {
-            let spot = Spot::new(source, text, "set".to_owned());
-            if let Some(set) = self.parse(&spot, &text.value) {
+            let position = Position::new(source, text, "set".to_owned());
+            if let Some(set) = self.parse(&position, &text.value) {
                 let old = self.declared.set.replace(set);
-                self.agree(&spot, old.as_ref(), self.declared.set.clone().as_ref());
+                self.check_agreement(&position, old.as_ref(), self.declared.set.clone().as_ref());
             }
         }
         for (name, app) in &document.apps {
@@ -243,10 +250,13 @@ impl Reader<'_> {
             self.budget(source, name, budget);
         }
         for (name, member) in &document.members {
-            let spot = Spot::new(source, member, format!("members.{name}"));
-            let (user, role) = (self.parse(&spot, name), self.value(&spot, &member.value));
+            let position = Position::new(source, member, format!("members.{name}"));
+            let (user, role) = (
+                self.parse(&position, name),
+                self.value(&position, &member.value),
+            );
             if let (Some(user), Some(role)) = (user, role)
-                && self.first(&spot)
+                && self.is_first(&position)
             {
                 self.declared.members.insert(user, role);
             }
@@ -262,39 +272,39 @@ impl Reader<'_> {
         name: &str,
         fields: &Spanned<BTreeMap<String, Spanned<Value>>>,
     ) {
-        let whole = Spot::new(source, fields, format!("apps.{name}"));
+        let whole = Position::new(source, fields, format!("apps.{name}"));
         let Some(app_name) = self.parse::<AppName>(&whole, name) else {
             return;
         };
         let mut app = App::default();
-        let (mut runs, mut manifest): (Vec<Runs>, Option<PathBuf>) = (Vec::new(), None);
+        let (mut runs, mut manifest): (Vec<Workload>, Option<PathBuf>) = (Vec::new(), None);
         for (field, value) in &fields.value {
-            let spot = Spot::new(source, value, format!("apps.{name}.{field}"));
+            let position = Position::new(source, value, format!("apps.{name}.{field}"));
             match field.as_str() {
-                "component" => runs.extend(self.component(&spot, &value.value)),
-                "image" => runs.extend(self.image(&spot, &value.value)),
-                "workflow" => runs.extend(self.workflow(&spot, &value.value)),
-                "manifest" => manifest = self.path(&spot, &value.value),
+                "component" => runs.extend(self.component(&position, &value.value)),
+                "image" => runs.extend(self.image(&position, &value.value)),
+                "workflow" => runs.extend(self.workflow(&position, &value.value)),
+                "manifest" => manifest = self.path(&position, &value.value),
                 "policy" => {
-                    app.policy = self.value(&spot, &value.value);
+                    app.policy = self.value(&position, &value.value);
                     let wrong = app.policy.as_ref().and_then(|policy| policy.check().err());
-                    self.note(&spot, wrong);
+                    self.record_mistake(&position, wrong);
                 }
                 "traffic" => {
-                    app.traffic = self.value(&spot, &value.value);
+                    app.traffic = self.value(&position, &value.value);
                     let wrong = app.traffic.as_ref().and_then(|split| split.check().err());
-                    self.note(&spot, wrong);
+                    self.record_mistake(&position, wrong);
                 }
-                other => self.part(&spot, (other, &value.value), &mut app),
+                other => self.part(&position, (other, &value.value), &mut app),
             }
         }
         if runs.len() > 1 {
             self.mistakes
                 .push(whole.mistake("an app runs one of component, image and workflow"));
         }
-        app.runs = match (runs.pop(), manifest) {
-            (Some(Runs::Function { artifact, .. }), manifest) => {
-                Some(Runs::Function { artifact, manifest })
+        app.workload = match (runs.pop(), manifest) {
+            (Some(Workload::Function { artifact, .. }), manifest) => {
+                Some(Workload::Function { artifact, manifest })
             }
             (other, None) => other,
             (_, Some(_)) => {
@@ -303,46 +313,46 @@ impl Reader<'_> {
                 None
             }
         };
-        self.fitting(&whole, &app);
-        if self.first(&whole) {
+        self.check_fields(&whole, &app);
+        if self.is_first(&whole) {
             self.declared.apps.insert(app_name, app);
         }
     }
 
-    fn component(&mut self, spot: &Spot<'_>, value: &Value) -> Option<Runs> {
-        let artifact = self.path(spot, value)?;
-        Some(Runs::Function {
+    fn component(&mut self, position: &Position<'_>, value: &Value) -> Option<Workload> {
+        let artifact = self.path(position, value)?;
+        Some(Workload::Function {
             artifact,
             manifest: None,
         })
     }
 
     /// The path of an existing file.
-    fn path(&mut self, spot: &Spot<'_>, value: &Value) -> Option<PathBuf> {
-        let text: String = self.value(spot, value)?;
-        let path = spot.source.folder.join(&text);
+    fn path(&mut self, position: &Position<'_>, value: &Value) -> Option<PathBuf> {
+        let text: String = self.value(position, value)?;
+        let path = position.source.folder.join(&text);
         if path.is_file() {
             return Some(path);
         }
         let what = format!("there is no file {}", path.display());
-        self.mistakes.push(spot.mistake(what));
+        self.mistakes.push(position.mistake(what));
         None
     }
 
-    fn image(&mut self, spot: &Spot<'_>, value: &Value) -> Option<Runs> {
-        let text: String = self.value(spot, value)?;
-        let image: ImageReference = self.parse(spot, &text)?;
-        Some(Runs::Function {
+    fn image(&mut self, position: &Position<'_>, value: &Value) -> Option<Workload> {
+        let text: String = self.value(position, value)?;
+        let image: ImageReference = self.parse(position, &text)?;
+        Some(Workload::Function {
             artifact: PathBuf::from(image.to_string()),
             manifest: None,
         })
     }
 
     /// A workflow, inline or in a separate file. Only the controller knows which functions exist; everything else is checked here.
-    fn workflow(&mut self, spot: &Spot<'_>, value: &Value) -> Option<Runs> {
+    fn workflow(&mut self, position: &Position<'_>, value: &Value) -> Option<Workload> {
         let declaration: Declaration = match value {
             Value::String(_) => {
-                let path = self.path(spot, value)?;
+                let path = self.path(position, value)?;
                 let read = std::fs::read_to_string(&path);
                 let parsed = read
                     .map_err(|e| vec![e.to_string()])
@@ -351,26 +361,29 @@ impl Reader<'_> {
                     Ok(declaration) => declaration,
                     Err(wrong) => {
                         let told = wrong.iter().map(|e| format!("{}: {e}", path.display()));
-                        let told: Vec<Mistake> = told.map(|e| spot.mistake(e)).collect();
+                        let told: Vec<Mistake> = told.map(|e| position.mistake(e)).collect();
                         self.mistakes.extend(told);
                         return None;
                     }
                 }
             }
-            inline => self.value(spot, inline)?,
+            inline => self.value(position, inline)?,
         };
-        if let Err(error) = declaration.resolve(|_, _| Found::Version(VersionNumber::FIRST)) {
-            let told = error.mistakes().iter().map(|e| spot.mistake(e));
+        if let Err(error) =
+            declaration.resolve(|_, _| FunctionLookup::Version(VersionNumber::FIRST))
+        {
+            let told = error.mistakes().iter().map(|e| position.mistake(e));
             self.mistakes.extend(told);
             return None;
         }
-        Some(Runs::Workflow(declaration))
+        Some(Workload::Workflow(declaration))
     }
 
     fn budget(&mut self, source: &Source, name: &str, value: &Spanned<Value>) {
-        let spot = Spot::new(source, value, format!("budgets.{name}"));
-        let parsed: Option<BudgetName> = self.parse(&spot, name);
-        let (Some(name), Some(request)) = (parsed, self.value::<SetBudget>(&spot, &value.value))
+        let position = Position::new(source, value, format!("budgets.{name}"));
+        let parsed: Option<BudgetName> = self.parse(&position, name);
+        let (Some(name), Some(request)) =
+            (parsed, self.value::<SetBudget>(&position, &value.value))
         else {
             return;
         };
@@ -381,44 +394,44 @@ impl Reader<'_> {
             fdn_core::billing::Currency::EUR,
         )
         .err();
-        self.note(&spot, wrong);
-        if self.first(&spot) {
+        self.record_mistake(&position, wrong);
+        if self.is_first(&position) {
             self.declared.budgets.insert(name, request);
         }
     }
 
-    fn note(&mut self, spot: &Spot<'_>, wrong: Option<impl fmt::Display>) {
+    fn record_mistake(&mut self, position: &Position<'_>, wrong: Option<impl fmt::Display>) {
         self.mistakes
-            .extend(wrong.map(|error| spot.mistake(error.to_string())));
+            .extend(wrong.map(|error| position.mistake(error.to_string())));
     }
 
     fn parse<T: std::str::FromStr<Err: fmt::Display>>(
         &mut self,
-        spot: &Spot<'_>,
+        position: &Position<'_>,
         text: &str,
     ) -> Option<T> {
         match text.parse() {
             Ok(value) => Some(value),
             Err(error) => {
-                self.mistakes.push(spot.mistake(error.to_string()));
+                self.mistakes.push(position.mistake(error.to_string()));
                 None
             }
         }
     }
 
-    fn value<T: DeserializeOwned>(&mut self, spot: &Spot<'_>, value: &Value) -> Option<T> {
+    fn value<T: DeserializeOwned>(&mut self, position: &Position<'_>, value: &Value) -> Option<T> {
         match serde_path_to_error::deserialize(value.clone()) {
             Ok(value) => Some(value),
             Err(error) => {
                 let inner = error.path().to_string();
                 let path = match inner.as_str() {
-                    "." => spot.path.clone(),
-                    inner => format!("{}.{inner}", spot.path),
+                    "." => position.path.clone(),
+                    inner => format!("{}.{inner}", position.path),
                 };
                 let what = error.into_inner().to_string();
                 self.mistakes.push(Mistake {
                     path,
-                    ..spot.mistake(what)
+                    ..position.mistake(what)
                 });
                 None
             }
@@ -426,21 +439,21 @@ impl Reader<'_> {
     }
 
     /// Whether this is the first declaration of an item; otherwise a mistake is recorded.
-    fn first(&mut self, spot: &Spot<'_>) -> bool {
-        let here = format!("{}:{}", spot.source.name, spot.line);
-        match self.places.insert(spot.path.clone(), here) {
+    fn is_first(&mut self, position: &Position<'_>) -> bool {
+        let here = format!("{}:{}", position.source.name, position.line);
+        match self.places.insert(position.path.clone(), here) {
             None => true,
             Some(there) => {
                 let what = format!("it is declared already, at {there}");
-                self.mistakes.push(spot.mistake(what));
+                self.mistakes.push(position.mistake(what));
                 false
             }
         }
     }
 
-    fn agree<T: PartialEq + fmt::Display>(
+    fn check_agreement<T: PartialEq + fmt::Display>(
         &mut self,
-        spot: &Spot<'_>,
+        position: &Position<'_>,
         before: Option<&T>,
         now: Option<&T>,
     ) {
@@ -449,14 +462,14 @@ impl Reader<'_> {
         {
             let what =
                 format!("{now}, but another file says {before}; all files are applied as one");
-            self.mistakes.push(spot.mistake(what));
+            self.mistakes.push(position.mistake(what));
         }
     }
 }
 
 /// The parser's message without its own description of the position.
-fn plain(told: &str) -> String {
-    let line = told.lines().next().unwrap_or_default();
+fn message_only(message: &str) -> String {
+    let line = message.lines().next().unwrap_or_default();
     let line = line.split(" at line ").next().unwrap_or_default();
     line.trim_start_matches("error: ").to_owned()
 }

@@ -6,8 +6,8 @@ use fdn_core::txt::{self, SetTxt, TxtInfo};
 use fdn_core::{AppName, DurationMs, HostName, RecordName};
 use serde::Serialize;
 
-use super::present::{Scope, change};
-use super::read::Declared;
+use super::diff_state::{Scope, change};
+use super::read::Declarations;
 use super::{Change, Item, Step};
 use crate::client::Client;
 use crate::error::CliError;
@@ -21,7 +21,7 @@ use crate::output::time;
 pub async fn check(
     client: &Client,
     scope: &Scope,
-    declared: &Declared,
+    declared: &Declarations,
     going: &[Item],
 ) -> Result<(), CliError> {
     if declared.txt.is_empty() {
@@ -104,7 +104,7 @@ impl Records {
 pub(super) async fn changes(
     client: &Client,
     scope: &Scope,
-    declared: &Declared,
+    declared: &Declarations,
 ) -> Result<Vec<Change>, CliError> {
     if declared.txt.is_empty() {
         return Ok(Vec::new());

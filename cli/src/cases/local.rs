@@ -27,16 +27,16 @@ const KEPT: usize = 8;
 const INSTANCES: u32 = 16;
 
 /// A component that can be called.
-pub struct Local {
+pub struct LocalFunction {
     function: Arc<Function>,
     context: CallContext,
     host: HeaderValue,
 }
 
 /// The answer, or why there is none; and the lines that the function wrote.
-pub type Called = (Result<Answer, String>, Vec<(LogStream, String)>);
+pub type CallResult = (Result<Answer, String>, Vec<(LogStream, String)>);
 
-impl Local {
+impl LocalFunction {
     /// Validates and compiles a component as the controller does, except for its size. The compiled component is cached in the user's cache folder.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Local {
     }
 
     /// Calls the component. An error of the call results in the answer that a gateway would give.
-    pub async fn call(&self, case: &Case) -> Called {
+    pub async fn call(&self, case: &Case) -> CallResult {
         let log = Arc::new(MemoryLog::default());
         let context = CallContext {
             log: log.clone(),

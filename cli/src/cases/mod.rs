@@ -1,6 +1,6 @@
 //! The cases of a function: requests and their expected answers, listed in `cases.json` beside its source.
 //!
-//! [`load`] reads and validates the file, [`judge`] compares an answer with the expectation, [`local`] calls a component in this process.
+//! [`load`] reads and validates the file, [`compare`] compares an answer with the expectation, [`local`] calls a component in this process.
 //! The format is described in `functions/README.md`.
 
 mod image;
@@ -310,7 +310,7 @@ where
 
 /// The differences between an answer and the expectation; empty if there are none.
 #[must_use]
-pub fn judge(expect: &Expect, answer: &Answer) -> Vec<Difference> {
+pub fn compare(expect: &Expect, answer: &Answer) -> Vec<Difference> {
     let mut found = Vec::new();
     if answer.status != expect.status {
         found.push(Difference::Status {

@@ -147,7 +147,7 @@ fn long_texts_with_nothing_in_common_are_compared_all_the_same() {
         let lines = (0..100_000).map(|n| format!("{name}{n}\n"));
         lines.collect::<String>()
     };
-    let found = judge(
+    let found = compare(
         &expect(json!({ "status": 200, "body": text("a") })),
         &answer(200, text("b").as_bytes()),
     );
@@ -160,14 +160,14 @@ fn long_texts_with_nothing_in_common_are_compared_all_the_same() {
 #[test]
 fn null_can_be_expected() {
     let null = expect(json!({ "status": 200, "json": null }));
-    assert_eq!(judge(&null, &answer(200, b"null")), []);
-    let found = judge(&null, &answer(200, b"{}"));
+    assert_eq!(compare(&null, &answer(200, b"null")), []);
+    let found = compare(&null, &answer(200, b"{}"));
     assert!(
         matches!(found.as_slice(), [Difference::Body { .. }]),
         "{found:?}"
     );
     let any = expect(json!({ "status": 200 }));
-    assert_eq!(judge(&any, &answer(200, b"{}")), []);
+    assert_eq!(compare(&any, &answer(200, b"{}")), []);
 }
 
 #[test]
@@ -175,9 +175,9 @@ fn an_answer_as_expected_has_no_difference() {
     let all = expect(json!({
         "status": 200, "headers": { "Content-Type": "text/plain" }, "body": "{\"a\": 1}\n", "json": { "a": 1 }, "contains": ["a", "1"],
     }));
-    assert_eq!(judge(&all, &answer(200, b"{\"a\": 1}\n")), []);
+    assert_eq!(compare(&all, &answer(200, b"{\"a\": 1}\n")), []);
     let any = expect(json!({ "status": 204 }));
-    assert_eq!(judge(&any, &answer(204, b"\xff")), []);
+    assert_eq!(compare(&any, &answer(204, b"\xff")), []);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn everything_that_differs_is_told() {
         "status": 200, "headers": { "content-type": "x", "etag": "1" }, "contains": ["gone"], "json": {},
         "image": { "format": "png", "width": 1, "height": 2 },
     }));
-    let found = judge(&all, &answer(500, b"oh"));
+    let found = compare(&all, &answer(500, b"oh"));
     let header = |name: &str, expected: &str, got: Option<&str>| Difference::Header {
         name: name.into(),
         expected: expected.into(),
@@ -215,7 +215,7 @@ fn everything_that_differs_is_told() {
 #[test]
 fn a_body_is_compared_line_by_line() {
     let lines = |expected: &str, got: &str| {
-        let found = judge(
+        let found = compare(
             &expect(json!({ "status": 200, "body": expected })),
             &answer(200, got.as_bytes()),
         );
@@ -246,7 +246,7 @@ fn a_body_is_compared_line_by_line() {
 
 #[test]
 fn a_wrong_status_alone_shows_what_the_function_said() {
-    let found = judge(&expect(json!({ "status": 200 })), &answer(400, b"why\n"));
+    let found = compare(&expect(json!({ "status": 200 })), &answer(400, b"why\n"));
     assert_eq!(
         found[1],
         Difference::Body {

@@ -43,7 +43,7 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Client::network`].
-    pub async fn judge_workflow(
+    pub async fn validate_workflow(
         &self,
         app: &AppName,
         tenant: &TenantRef,

@@ -8,7 +8,7 @@ use fdn_core::app::{AppDns, PutAppDns};
 use fdn_core::observe::{AddressKind, BindingDetail, DnsLookup};
 use fdn_core::txt::{AddTxt, SetTxt, TxtInfo};
 use fdn_core::{AppName, ClientPrefix, HostName, RecordName};
-use fdn_dns::admin::Explained;
+use fdn_dns::admin::AnswerExplanation;
 use reqwest::Method;
 
 use super::{Client, read, send};
@@ -26,7 +26,7 @@ pub(crate) async fn server_lookup(
     name: &HostName,
     client: ClientPrefix,
     kind: AddressKind,
-) -> Result<Explained, CliError> {
+) -> Result<AnswerExplanation, CliError> {
     let http = fdn_service::http_client::build_direct(SERVER_IDLE)?;
     let request = http.get(format!("http://{server}/lookup"));
     let asked = read(request.query(&question(name, client, kind))).await;

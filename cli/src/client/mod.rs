@@ -471,7 +471,7 @@ pub(crate) async fn read<T: DeserializeOwned>(request: RequestBuilder) -> Result
 
 /// Sends a request; fails unless the response has a success status.
 pub(crate) async fn send(request: RequestBuilder) -> Result<Response, CliError> {
-    let response = request.send().await.map_err(|e| lost(&e))?;
+    let response = request.send().await.map_err(|e| connection_error(&e))?;
     if response.status().is_success() {
         return Ok(response);
     }
@@ -509,7 +509,7 @@ async fn body<T: DeserializeOwned>(response: Response) -> Result<T, CliError> {
 pub(crate) async fn collect(mut response: Response) -> Result<Vec<u8>, CliError> {
     let url = without_query(response.url());
     let mut all = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|e| lost(&e))? {
+    while let Some(chunk) = response.chunk().await.map_err(|e| connection_error(&e))? {
         if all.len() + chunk.len() > ANSWER_MAX {
             return Err(CliError::Answer {
                 url,
@@ -529,7 +529,7 @@ fn without_query(url: &Url) -> String {
 
 /// The error for a failed exchange.
 #[must_use]
-pub fn lost(error: &reqwest::Error) -> CliError {
+pub fn connection_error(error: &reqwest::Error) -> CliError {
     let place = error.url().map(origin).unwrap_or_default();
     if error.is_timeout() && !error.is_connect() {
         return CliError::Timeout(format!("the controller at {place} was silent for too long"));

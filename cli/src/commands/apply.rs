@@ -7,10 +7,10 @@ use fdn_core::account::TenantRef;
 use fdn_core::applied::ITEMS_MAX;
 
 use super::client;
-use crate::apply::belongings::is_named;
-use crate::apply::carry::carry;
-use crate::apply::present::{Scope, changes, items, orphans};
-use crate::apply::read::{Declared, Source, declared, files};
+use crate::apply::app_parts::is_referenced;
+use crate::apply::diff_state::{Scope, changes, items, orphans};
+use crate::apply::execute::execute;
+use crate::apply::read::{Declarations, Source, files, read_declarations};
 use crate::apply::{Action, Change, Changes, Item, SetName, Step, texts};
 use crate::args::ApplyArgs;
 use crate::client::Client;
@@ -36,7 +36,7 @@ pub async fn run(
     let client = client(&args.connect, env)?;
     let scope = scope(&client, args, &declared).await?;
     let mut left = orphans(&client, &scope, &declared).await?;
-    let named = take_named(&client, &mut left).await?;
+    let named = take_referenced(&client, &mut left).await?;
     let going = if args.prune { left.as_slice() } else { &[] };
     texts::check(&client, &scope, &declared, going).await?;
     let mut found = changes(&client, &scope, &declared).await?;
@@ -57,7 +57,7 @@ pub async fn run(
     }
     let people = matches!(args.output.output, Format::Table | Format::Wide);
     for (done, change) in report.changes.iter().enumerate() {
-        let todo = match carry(&client, &scope, change).await {
+        let todo = match execute(&client, &scope, change).await {
             Ok(todo) => todo,
             Err(error) => {
                 let count = report.changes.len();
@@ -93,7 +93,7 @@ fn bounded(count: usize) -> Result<(), CliError> {
 }
 
 /// The position of the declaration of text records that a change is about: only the controller knows the limits on their number and length.
-fn place(declared: &Declared, change: &Change) -> String {
+fn place(declared: &Declarations, change: &Change) -> String {
     match &change.step {
         Step::Txt(name, _) => declared
             .txt
@@ -105,13 +105,13 @@ fn place(declared: &Declared, change: &Change) -> String {
 }
 
 /// Removes from `left` and returns what cannot be deleted: secrets that kept versions refer to, unless the app is deleted with all of its versions.
-async fn take_named(client: &Client, left: &mut Vec<Item>) -> Result<Vec<Item>, CliError> {
+async fn take_referenced(client: &Client, left: &mut Vec<Item>) -> Result<Vec<Item>, CliError> {
     let mut named = Vec::new();
     for item in left.clone() {
         let goes = item
             .part_of()
             .is_some_and(|app| left.contains(&Item::App(app.clone())));
-        if !goes && is_named(client, &item).await? {
+        if !goes && is_referenced(client, &item).await? {
             left.retain(|other| *other != item);
             named.push(item);
         }
@@ -129,10 +129,10 @@ fn pruned(left: Vec<Item>) -> Vec<Change> {
         Some(app) => !apps.contains(&&Item::App(app.clone())),
         None => true,
     };
-    left.iter().filter(own).cloned().map(gone).collect()
+    left.iter().filter(own).cloned().map(deletion).collect()
 }
 
-fn gone(item: Item) -> Change {
+fn deletion(item: Item) -> Change {
     Change {
         action: Action::Delete,
         item: item.to_string(),
@@ -142,7 +142,7 @@ fn gone(item: Item) -> Change {
 }
 
 /// Reads all files; all mistakes are reported at once.
-fn read(arguments: &[PathBuf], env: &Environment) -> Result<Declared, CliError> {
+fn read(arguments: &[PathBuf], env: &Environment) -> Result<Declarations, CliError> {
     let mut sources = Vec::new();
     for argument in arguments {
         if argument == Path::new("-") {
@@ -166,13 +166,17 @@ fn read(arguments: &[PathBuf], env: &Environment) -> Result<Declared, CliError> 
             });
         }
     }
-    declared(&sources, env).map_err(|wrong| {
+    read_declarations(&sources, env).map_err(|wrong| {
         let lines: Vec<String> = wrong.iter().map(ToString::to_string).collect();
         CliError::Declared(lines.join("\n"))
     })
 }
 
-async fn scope(client: &Client, args: &ApplyArgs, declared: &Declared) -> Result<Scope, CliError> {
+async fn scope(
+    client: &Client,
+    args: &ApplyArgs,
+    declared: &Declarations,
+) -> Result<Scope, CliError> {
     let tenant = match args.tenant.clone().or_else(|| declared.tenant.clone()) {
         Some(named) => named,
         None => only_tenant(client).await?,

@@ -57,7 +57,7 @@ async fn run_deploy(
         .deploy_catalogue(&args.name, args.tenant.as_ref(), &request)
         .await?;
     let port = target.context.as_ref().and_then(|c| c.gateway_port);
-    deploy::tell(&answer, port, &client, (args.output, args.wait), console).await
+    deploy::report_deployment(&answer, port, &client, (args.output, args.wait), console).await
 }
 
 impl Row for CatalogueEntry {

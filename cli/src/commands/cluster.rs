@@ -72,7 +72,7 @@ async fn describe(
     let detail = client(&args.connect, env)?.cluster(&args.name).await?;
     console.report(
         args.output.output,
-        &DescribedCluster {
+        &ClusterReport {
             detail: &detail,
             now: fdn_service::now(),
         },
@@ -82,7 +82,7 @@ async fn describe(
 /// The details of a cluster in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct DescribedCluster<'a> {
+pub struct ClusterReport<'a> {
     /// The controller's answer.
     pub detail: &'a ClusterDetail,
     /// The current time, for ages.
@@ -90,7 +90,7 @@ pub struct DescribedCluster<'a> {
     pub now: Timestamp,
 }
 
-impl Report for DescribedCluster<'_> {
+impl Report for ClusterReport<'_> {
     fn text(&self, wide: bool) -> String {
         let mut text = table(&[], self.head());
         let nodes = if self.detail.nodes.is_empty() {
@@ -115,7 +115,7 @@ impl Report for DescribedCluster<'_> {
     }
 }
 
-impl DescribedCluster<'_> {
+impl ClusterReport<'_> {
     fn head(&self) -> Vec<Vec<String>> {
         let (detail, info) = (self.detail, &self.detail.info);
         let versions: Vec<String> = detail

@@ -21,7 +21,7 @@ pub async fn run(
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
     if let Some(version) = args.only {
-        return only(args, version, &client, console).await;
+        return delete_version(args, version, &client, console).await;
     }
     if !args.yes {
         let names: Vec<String> = args.names.iter().map(ToString::to_string).collect();
@@ -42,7 +42,7 @@ pub async fn run(
     Ok(())
 }
 
-async fn only(
+async fn delete_version(
     args: &DeleteArgs,
     version: VersionNumber,
     client: &Client,

@@ -39,7 +39,7 @@ pub async fn run(
     let others = others(&args.forms, manifest.as_deref())?;
     let bytes = others.values().map(|other| other.bytes());
     let bar = progress::upload(console, bytes.fold(artifact.bytes(), u64::saturating_add));
-    let form = vouched(Form::new(), args)?;
+    let form = with_labels_and_signatures(Form::new(), args)?;
     let mut form = self::form(form, manifest, secrets, artifact, &bar)?;
     for (name, other) in others {
         let part = typed(other.part(&bar), "application/octet-stream")?;
@@ -49,18 +49,18 @@ pub async fn run(
     bar.finish_and_clear();
     let answer = answer?;
     let port = target.context.as_ref().and_then(|c| c.gateway_port);
-    tell(&answer, port, &client, (args.output, args.wait), console).await
+    report_deployment(&answer, port, &client, (args.output, args.wait), console).await
 }
 
 /// Shows what was deployed, and waits for the nodes if requested.
-pub(super) async fn tell(
+pub(super) async fn report_deployment(
     answer: &DeployResponse,
     port: Option<u16>,
     client: &Client,
     (output, wait): (OutputArgs, WaitArgs),
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let deployed = Deployed::new(answer, port);
+    let deployed = DeployReport::new(answer, port);
     let people = matches!(output.output, Format::Table | Format::Wide);
     // In text form, the checks are shown before the wait; a script gets one value at the end.
     if people {
@@ -85,7 +85,7 @@ pub(super) async fn tell(
 }
 
 /// Adds labels and the signature to the upload.
-fn vouched(mut form: Form, args: &DeployArgs) -> Result<Form, CliError> {
+fn with_labels_and_signatures(mut form: Form, args: &DeployArgs) -> Result<Form, CliError> {
     let labels = args
         .labels
         .iter()
@@ -234,7 +234,7 @@ fn typed(part: Part, media_type: &str) -> Result<Part, CliError> {
 
 /// The controller's answer in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Deployed<'a> {
+pub struct DeployReport<'a> {
     /// The controller's answer.
     #[serde(flatten)]
     pub answer: &'a DeployResponse,
@@ -243,7 +243,7 @@ pub struct Deployed<'a> {
     pub port: Option<u16>,
 }
 
-impl<'a> Deployed<'a> {
+impl<'a> DeployReport<'a> {
     /// The text form of an answer.
     #[must_use]
     pub const fn new(answer: &'a DeployResponse, port: Option<u16>) -> Self {
@@ -260,7 +260,7 @@ impl<'a> Deployed<'a> {
     }
 }
 
-impl Report for Deployed<'_> {
+impl Report for DeployReport<'_> {
     fn text(&self, _: bool) -> String {
         let answer = self.answer;
         let what = if answer.unchanged {

@@ -6,7 +6,7 @@ use fdn_core::{FormName, Timestamp};
 use serde::Serialize;
 
 use super::client;
-use super::objective::told;
+use super::objective::rollout_summary;
 use crate::args::DescribeArgs;
 use crate::console::Console;
 use crate::environment::Environment;
@@ -25,7 +25,7 @@ pub async fn run(
     let detail = client(&args.connect, env)?.app(&args.name).await?;
     console.report(
         args.output.output,
-        &Described {
+        &AppReport {
             detail: &detail,
             now: fdn_service::now(),
         },
@@ -35,7 +35,7 @@ pub async fn run(
 /// The details of an app in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Described<'a> {
+pub struct AppReport<'a> {
     /// The controller's answer.
     pub detail: &'a AppDetail,
     /// The current time, for ages.
@@ -66,7 +66,7 @@ fn standing(seen: &AppObserved) -> String {
     }
 }
 
-impl Report for Described<'_> {
+impl Report for AppReport<'_> {
     fn text(&self, wide: bool) -> String {
         let summary = &self.detail.summary;
         let mut rows = vec![
@@ -121,7 +121,7 @@ impl Report for Described<'_> {
     }
 }
 
-impl Described<'_> {
+impl AppReport<'_> {
     fn versions(&self, wide: bool) -> String {
         let mut columns = vec![
             "VERSION", "SIZE", "AGE", "MEMORY", "TIMEOUT", "REUSE", "DIGEST",
@@ -220,7 +220,7 @@ impl Described<'_> {
             text.push_str(&format!("{} weight {}\n", share.version, share.weight));
         }
         if let Some(rollout) = &detail.rollout {
-            text.push_str(&told(rollout));
+            text.push_str(&rollout_summary(rollout));
         }
         for version in &detail.versions {
             if let Some(bad) = &version.bad {

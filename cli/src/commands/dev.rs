@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::deploy::{self, Deployed};
-use super::logs::{Heard, Lines, format_line};
+use super::deploy::{self, DeployReport};
+use super::logs::{LogReader, StreamEvent, format_line};
 use super::{target, wait};
 use crate::args::{ConnectArgs, DevArgs};
 use crate::artifact::Artifact;
@@ -114,7 +114,7 @@ struct Function {
 }
 
 /// The result of an asynchronous activity.
-enum Done {
+enum Completion {
     Read(std::io::Result<Sources>),
     Built(Result<Built, CliError>),
     /// The controller has accepted or rejected the version.
@@ -124,19 +124,23 @@ enum Done {
 }
 
 impl Function {
-    async fn read(self: Arc<Self>) -> Done {
+    async fn read(self: Arc<Self>) -> Completion {
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || sources::read(&path)).await;
-        Done::Read(read.unwrap_or_else(|error| Err(std::io::Error::other(error))))
+        Completion::Read(read.unwrap_or_else(|error| Err(std::io::Error::other(error))))
     }
 
-    async fn build(self: Arc<Self>, stop: CancellationToken, notes: mpsc::Sender<String>) -> Done {
+    async fn build(
+        self: Arc<Self>,
+        stop: CancellationToken,
+        notes: mpsc::Sender<String>,
+    ) -> Completion {
         let command = match &self.build {
             Some(command) => Ok(command.clone()),
             // Determined each time, since the build command itself may have changed.
             None => FunctionFolder::open(&self.path).and_then(|folder| folder.build()),
         };
-        Done::Built(match command {
+        Completion::Built(match command {
             Ok(command) => Build::new(&command, &self.path, self.colors)
                 .run(&stop, |text| drop(notes.try_send(text)))
                 .await
@@ -145,8 +149,8 @@ impl Function {
         })
     }
 
-    async fn send(self: Arc<Self>) -> Done {
-        Done::Sent(self.sent().await)
+    async fn send(self: Arc<Self>) -> Completion {
+        Completion::Sent(self.sent().await)
     }
 
     async fn sent(&self) -> Result<DeployResponse, CliError> {
@@ -163,12 +167,16 @@ impl Function {
         self.client.deploy(&self.app, None, form).await
     }
 
-    async fn ready(self: Arc<Self>, sent: DeployResponse, notes: mpsc::Sender<String>) -> Done {
+    async fn ready(
+        self: Arc<Self>,
+        sent: DeployResponse,
+        notes: mpsc::Sender<String>,
+    ) -> Completion {
         // If the channel is full, the note is dropped: many notes say the same.
         let told = |text: String| drop(notes.try_send(text));
         let (app, revision) = (&sent.app, sent.revision);
         let ready = wait::follow(&self.client, app, revision, DEPLOY, told, |_, _| {});
-        Done::Ready(ready.await.map(drop))
+        Completion::Ready(ready.await.map(drop))
     }
 
     fn failed(&self, reason: &str) -> CliError {
@@ -187,7 +195,7 @@ struct Dev {
     machine: Machine,
     began: Instant,
     wake: Option<Duration>,
-    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    work: FuturesUnordered<BoxFuture<'static, Completion>>,
     watch: Watch,
     touched: mpsc::Receiver<()>,
     /// The sources that were read last, and those that were built last.
@@ -203,7 +211,7 @@ struct Dev {
     /// When the last deployment began.
     deploying: Instant,
     notes: (mpsc::Sender<String>, mpsc::Receiver<String>),
-    lines: (mpsc::Sender<Heard>, mpsc::Receiver<Heard>),
+    lines: (mpsc::Sender<StreamEvent>, mpsc::Receiver<StreamEvent>),
     /// The task that reads the log stream, once something is deployed.
     follower: Option<JoinHandle<()>>,
     deployed: Option<DeployResponse>,
@@ -288,7 +296,7 @@ impl Dev {
             while self.building
                 && let Some(done) = self.work.next().await
             {
-                self.building = !matches!(done, Done::Built(_));
+                self.building = !matches!(done, Completion::Built(_));
             }
         };
         drop(tokio::time::timeout(END, ended).await);
@@ -331,7 +339,7 @@ impl Dev {
         let (Some(now), Some(built)) = (&self.sources, &self.built) else {
             return "something".to_owned();
         };
-        let files = now.unlike(built);
+        let files = now.changed_files(built);
         let named: Vec<String> = files
             .iter()
             .take(NAMED)
@@ -376,28 +384,28 @@ impl Dev {
                 console.note(&note);
                 Ok(None)
             }
-            Some(heard) = self.lines.1.recv() => {
-                self.heard(&heard, console)?;
+            Some(event) = self.lines.1.recv() => {
+                self.show_logs(&event, console)?;
                 Ok(None)
             }
         }
     }
 
-    fn ended(&mut self, done: Done, console: &mut Console) -> Option<Event> {
+    fn ended(&mut self, done: Completion, console: &mut Console) -> Option<Event> {
         match done {
-            Done::Read(Ok(sources)) => Some(self.read(sources, console)),
-            Done::Read(Err(error)) => {
+            Completion::Read(Ok(sources)) => Some(self.read(sources, console)),
+            Completion::Read(Err(error)) => {
                 // The folder may soon exist again or be readable.
                 let text = self.function.failed(&error.to_string());
                 self.warn(render(&text).trim_end().to_owned(), console);
                 Some(Event::Unread(self.began.elapsed()))
             }
-            Done::Built(built) => {
+            Completion::Built(built) => {
                 self.building = false;
                 let ok = self.built(built, console);
                 Some(Event::Built(ok, self.began.elapsed()))
             }
-            Done::Sent(Ok(answer)) => {
+            Completion::Sent(Ok(answer)) => {
                 self.sending = false;
                 self.follow(&answer.app);
                 self.deployed = Some(answer.clone());
@@ -405,16 +413,16 @@ impl Dev {
                 self.work.push(Box::pin(function.ready(answer, notes)));
                 None
             }
-            Done::Sent(Err(error)) => {
+            Completion::Sent(Err(error)) => {
                 self.sending = false;
                 console.note(render(&error).trim_end());
                 Some(Event::Deployed(false))
             }
-            Done::Ready(Ok(())) => {
-                self.told(console);
+            Completion::Ready(Ok(())) => {
+                self.show_state(console);
                 Some(Event::Deployed(true))
             }
-            Done::Ready(Err(error)) => {
+            Completion::Ready(Err(error)) => {
                 console.note(render(&error).trim_end());
                 Some(Event::Deployed(false))
             }
@@ -459,7 +467,7 @@ impl Dev {
     }
 
     /// Reports what is deployed, and its URL.
-    fn told(&self, console: &mut Console) {
+    fn show_state(&self, console: &mut Console) {
         let Some(answer) = &self.deployed else { return };
         let port = self.target.context.as_ref().and_then(|c| c.gateway_port);
         let what = if answer.unchanged {
@@ -472,7 +480,7 @@ impl Dev {
             answer.app,
             answer.version,
             seconds(self.deploying.elapsed()),
-            Deployed::new(answer, port).url()
+            DeployReport::new(answer, port).url()
         ));
     }
 
@@ -500,22 +508,22 @@ impl Dev {
         }));
     }
 
-    fn heard(&self, heard: &Heard, console: &mut Console) -> Result<(), CliError> {
-        match heard {
-            Heard::Lines(lines) => {
+    fn show_logs(&self, event: &StreamEvent, console: &mut Console) -> Result<(), CliError> {
+        match event {
+            StreamEvent::Lines(lines) => {
                 let text: String = lines
                     .iter()
                     .map(|line| format_line(&line.line, console))
                     .collect();
                 console.print(&text)
             }
-            Heard::Broke(reason) => {
+            StreamEvent::Disconnected(reason) => {
                 console.note(&format!(
                     "fdn: the stream of lines broke off ({reason}); connecting again"
                 ));
                 Ok(())
             }
-            Heard::Ended => Ok(()),
+            StreamEvent::Ended => Ok(()),
         }
     }
 }
@@ -537,9 +545,9 @@ async fn stop() -> std::io::Result<&'static str> {
 async fn forward(
     client: Client,
     app: &AppName,
-    lines: &mpsc::Sender<Heard>,
+    lines: &mpsc::Sender<StreamEvent>,
 ) -> Result<(), CliError> {
-    let mut stream = Lines::open(client, app, true, 0).await?;
+    let mut stream = LogReader::open(client, app, true, 0).await?;
     while lines.send(stream.next().await?).await.is_ok() {}
     Ok(())
 }

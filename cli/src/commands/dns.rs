@@ -7,7 +7,7 @@ use fdn_core::enrol::Role;
 use fdn_core::fleet::DnsServerInfo;
 use fdn_core::observe::{BindingDetail, ClusterDistance, DnsLookup};
 use fdn_core::{ClientPrefix, GatewayWeight, HostName, Revision, Timestamp};
-use fdn_dns::admin::{Candidate, Explained, Outcome, Steering};
+use fdn_dns::admin::{AnswerExplanation, Candidate, Outcome, Steering};
 use fdn_dns::policy::steer::Reason;
 use hickory_proto::dnssec::rdata::CDS;
 use hickory_proto::rr::RecordType;
@@ -54,14 +54,14 @@ async fn lookup(
 ) -> Result<(), CliError> {
     if let Some(server) = args.server {
         let told = server_lookup(server, &args.name, args.client, args.kind.into()).await?;
-        return console.report(args.output.output, &ServerSays(&told));
+        return console.report(args.output.output, &ServerExplanation(&told));
     }
     if let Some(server) = args.dns {
-        return console.report(args.output.output, &Answered::by(server, args).await?);
+        return console.report(args.output.output, &ServerAnswer::by(server, args).await?);
     }
     let client = client(&args.connect, env)?;
     let found = client.dns_lookup(&args.name, args.client, args.kind.into());
-    console.report(args.output.output, &LookedUp(&found.await?))
+    console.report(args.output.output, &LookupReport(&found.await?))
 }
 
 async fn servers(
@@ -248,11 +248,11 @@ impl Row for DsRecord {
 /// The result of a lookup in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct LookedUp<'a>(pub &'a DnsLookup);
+pub struct LookupReport<'a>(pub &'a DnsLookup);
 
 const COLUMNS: [&str; 4] = ["CLUSTER", "RTT", "FROM", "GATEWAYS"];
 
-impl Report for LookedUp<'_> {
+impl Report for LookupReport<'_> {
     fn text(&self, _: bool) -> String {
         let found = self.0;
         let none = || "none".to_owned();
@@ -302,7 +302,7 @@ impl Report for LookedUp<'_> {
 
 /// The answer of one DNS server to an ordinary DNS query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Answered {
+pub struct ServerAnswer {
     /// The name asked for.
     pub name: HostName,
     /// The client subnet that was sent.
@@ -322,7 +322,7 @@ pub struct Answered {
     pub revision: Option<Revision>,
 }
 
-impl Answered {
+impl ServerAnswer {
     async fn by(server: SocketAddr, args: &DnsLookupArgs) -> Result<Self, ResolveError> {
         let kind = match args.kind {
             KindArg::A => RecordType::A,
@@ -343,7 +343,7 @@ impl Answered {
     }
 }
 
-impl Report for Answered {
+impl Report for ServerAnswer {
     fn text(&self, _: bool) -> String {
         let addresses = if self.addresses.is_empty() {
             "no address of this kind (NODATA)".to_owned()
@@ -378,11 +378,11 @@ impl Report for Answered {
 /// The explanation of one DNS server in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct ServerSays<'a>(pub &'a Explained);
+pub struct ServerExplanation<'a>(pub &'a AnswerExplanation);
 
 const SEEN: [&str; 5] = ["CLUSTER", "RTT", "FROM", "LIVE", "DEAD"];
 
-impl Report for ServerSays<'_> {
+impl Report for ServerExplanation<'_> {
     fn text(&self, _: bool) -> String {
         let told = self.0;
         let line = |name: &str, value: String| vec![name.to_owned(), value];
@@ -409,7 +409,7 @@ impl Report for ServerSays<'_> {
         head.push(line("revision", steering.revision.to_string()));
         let mut text = table(&[], head);
         text.push('\n');
-        let rows = steering.clusters.iter().map(seen);
+        let rows = steering.clusters.iter().map(candidate_row);
         text.push_str(&indented(&table(&SEEN, rows), 2));
         text
     }
@@ -419,7 +419,7 @@ impl Report for ServerSays<'_> {
     }
 }
 
-fn answer_of(told: &Explained) -> String {
+fn answer_of(told: &AnswerExplanation) -> String {
     let text = match told.result {
         Outcome::Answer => return joined(&told.addresses),
         Outcome::Fixed => "a record of the server's configuration",
@@ -462,7 +462,7 @@ fn joined<T: ToString>(values: &[T]) -> String {
 }
 
 /// The live gateways, with their weights if any differs from the default.
-fn living(candidate: &Candidate) -> String {
+fn live_gateways(candidate: &Candidate) -> String {
     let usual = u32::from(GatewayWeight::default().get());
     if candidate.weights.iter().all(|weight| *weight == usual) {
         return joined(&candidate.live);
@@ -472,7 +472,7 @@ fn living(candidate: &Candidate) -> String {
     joined(&told.collect::<Vec<_>>())
 }
 
-fn seen(candidate: &Candidate) -> Vec<String> {
+fn candidate_row(candidate: &Candidate) -> Vec<String> {
     let dead = candidate
         .all
         .iter()
@@ -484,7 +484,7 @@ fn seen(candidate: &Candidate) -> Vec<String> {
         latency
             .map_or("-", |latency| latency.source.as_str())
             .to_owned(),
-        living(candidate),
+        live_gateways(candidate),
         joined(&dead.collect::<Vec<_>>()),
     ]
 }

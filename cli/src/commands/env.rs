@@ -57,17 +57,17 @@ fn changed(
     output: &OutputArgs,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    console.report(output.output, &Changed { response })
+    console.report(output.output, &EnvironmentReport { response })
 }
 
 /// A version that was derived from another one.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Changed<'a> {
+struct EnvironmentReport<'a> {
     response: &'a DeployResponse,
 }
 
-impl Report for Changed<'_> {
+impl Report for EnvironmentReport<'_> {
     fn text(&self, _: bool) -> String {
         let DeployResponse {
             app,

@@ -51,7 +51,7 @@ pub async fn run(
             }
             Err(error) => return Err(error),
         }
-        response = again(&client, &query, reader.last).await?;
+        response = reconnect(&client, &query, reader.last).await?;
     }
 }
 
@@ -69,7 +69,7 @@ fn query(args: &EventsArgs) -> Vec<(&'static str, String)> {
 }
 
 /// Reconnects until a controller answers; gives up only on errors that a retry cannot fix.
-async fn again(
+async fn reconnect(
     client: &Client,
     query: &[(&str, String)],
     last: Option<u64>,
@@ -104,7 +104,11 @@ impl Reader {
         console: &mut Console,
     ) -> Result<(), CliError> {
         let mut buffer: Vec<u8> = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| client::lost(&e))? {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|e| client::connection_error(&e))?
+        {
             buffer.extend_from_slice(&chunk);
             while let Some(end) = buffer.windows(2).position(|two| two == b"\n\n") {
                 let block: Vec<u8> = buffer.drain(..end + 2).collect();

@@ -25,13 +25,13 @@ pub async fn run(
     let explanation = client(&args.connect, env)?
         .explain(&args.app, args.client)
         .await?;
-    console.report(args.output.output, &Explained(&explanation))
+    console.report(args.output.output, &ExplanationReport(&explanation))
 }
 
 /// An explanation in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Explained<'a>(pub &'a Explanation);
+pub struct ExplanationReport<'a>(pub &'a Explanation);
 
 const COLUMNS: [&str; 11] = [
     "CLUSTER", "RTT", "FROM", "D", "AVAIL", "EST", "WORK", "EFT", "TOTAL", "TOLL", "VERDICT",
@@ -44,7 +44,7 @@ wait for each of these calls, which counts like the call's own time; all in mill
 of forms: RUN time of one call, COLD what calls wait for instances as a mean, MILLION what a million calls cost; * is served
 ";
 
-impl Report for Explained<'_> {
+impl Report for ExplanationReport<'_> {
     fn text(&self, wide: bool) -> String {
         let Explanation {
             app,

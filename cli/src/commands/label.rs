@@ -32,17 +32,17 @@ pub async fn run(
             .set_labels(&args.app, args.version, &labels, tag)
             .await?;
     }
-    console.report(args.output.output, &Shown { labels: &labels })
+    console.report(args.output.output, &LabelReport { labels: &labels })
 }
 
 /// Labels in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-struct Shown<'a> {
+struct LabelReport<'a> {
     labels: &'a Labels,
 }
 
-impl Report for Shown<'_> {
+impl Report for LabelReport<'_> {
     fn text(&self, _: bool) -> String {
         if self.labels.is_empty() {
             return "no labels\n".to_owned();

@@ -29,7 +29,7 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let store = ConfigStore::open(env)?;
-    let (name, controller) = whom(args, env, &store)?;
+    let (name, controller) = context_and_controller(args, env, &store)?;
     let ca_file = ca_file(args, env, &store, &controller)?;
     let client = Client::new(&Target::of(controller.clone(), None, ca_file.clone()))?;
     let Session {
@@ -110,7 +110,7 @@ async fn session(args: &LoginArgs, client: &Client) -> Result<Session, CliError>
 }
 
 /// The name of the context, and its controller.
-fn whom(
+fn context_and_controller(
     args: &LoginArgs,
     env: &Environment,
     store: &ConfigStore,

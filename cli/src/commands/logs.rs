@@ -37,10 +37,10 @@ pub async fn run(
 ) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
     let client = Client::with_idle(&target, LOG_IDLE)?;
-    let mut lines = Lines::open(client, &args.name, args.follow, args.tail).await?;
+    let mut lines = LogReader::open(client, &args.name, args.follow, args.tail).await?;
     loop {
         match lines.next().await? {
-            Heard::Lines(lines) => {
+            StreamEvent::Lines(lines) => {
                 let text: String = lines
                     .iter()
                     .map(|line| match args.output {
@@ -52,21 +52,21 @@ pub async fn run(
                     console.print(&text)?;
                 }
             }
-            Heard::Broke(reason) => console.note(&format!(
+            StreamEvent::Disconnected(reason) => console.note(&format!(
                 "fdn: the stream broke off ({reason}); connecting again"
             )),
-            Heard::Ended => return Ok(()),
+            StreamEvent::Ended => return Ok(()),
         }
     }
 }
 
 /// An event of a stream of lines.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum StreamEvent {
     /// New lines.
     Lines(Vec<Line>),
     /// The connection broke and will be restored.
-    Broke(String),
+    Disconnected(String),
     /// There are no more lines, if only past ones were requested.
     Ended,
 }
@@ -82,17 +82,17 @@ pub(super) struct Line {
 
 /// The log stream of an app.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LogReader {
     client: Client,
     app: AppName,
     follow: bool,
-    seen: Seen,
+    shown: ShownLines,
     response: Option<Response>,
     /// The beginning of an incomplete line.
     buffer: Vec<u8>,
 }
 
-impl Lines {
+impl LogReader {
     /// Starts with the last `tail` lines; with `follow` the stream does not end.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Lines {
             client,
             app: app.clone(),
             follow,
-            seen: Seen::default(),
+            shown: ShownLines::default(),
             response: Some(response),
             buffer: Vec::new(),
         })
@@ -118,25 +118,29 @@ impl Lines {
     ///
     /// # Errors
     /// When a retry cannot help: the app was deleted, the token has expired, or the stream is malformed.
-    pub(super) async fn next(&mut self) -> Result<Heard, CliError> {
+    pub(super) async fn next(&mut self) -> Result<StreamEvent, CliError> {
         let mut response = match self.response.take() {
             Some(response) => response,
             None => {
-                self.seen.reconnected();
+                self.shown.reconnected();
                 self.buffer.clear();
                 reconnect(&self.client, &self.app).await?
             }
         };
-        match response.chunk().await.map_err(|e| client::lost(&e)) {
+        match response
+            .chunk()
+            .await
+            .map_err(|e| client::connection_error(&e))
+        {
             Ok(Some(chunk)) => {
                 let lines = self.take(&chunk, response.url().path())?;
                 self.response = Some(response);
-                Ok(Heard::Lines(lines))
+                Ok(StreamEvent::Lines(lines))
             }
-            Ok(None) if !self.follow => Ok(Heard::Ended),
+            Ok(None) if !self.follow => Ok(StreamEvent::Ended),
             Err(error) if !self.follow => Err(error),
-            Ok(None) | Err(CliError::Timeout(_)) => Ok(Heard::Lines(Vec::new())),
-            Err(CliError::Unreachable { reason, .. }) => Ok(Heard::Broke(reason)),
+            Ok(None) | Err(CliError::Timeout(_)) => Ok(StreamEvent::Lines(Vec::new())),
+            Err(CliError::Unreachable { reason, .. }) => Ok(StreamEvent::Disconnected(reason)),
             Err(error) => Err(error),
         }
     }
@@ -156,7 +160,7 @@ impl Lines {
                 url: "the log stream".to_owned(),
                 reason: e.to_string(),
             })?;
-            if self.seen.is_new(&line) {
+            if self.shown.is_new(&line) {
                 let text = String::from_utf8_lossy(text).into_owned();
                 lines.push(Line { line, text });
             }
@@ -216,23 +220,23 @@ fn color_of(node: &NodeId) -> &'static str {
 
 /// Which lines were already shown.
 #[derive(Debug, Default)]
-struct Seen {
+struct ShownLines {
     /// The time of the first line shown of any node.
     floor: Option<Timestamp>,
-    nodes: BTreeMap<NodeId, Last>,
+    nodes: BTreeMap<NodeId, LastMillisecond>,
     catching_up: bool,
 }
 
 /// The last millisecond of a node with shown lines.
 #[derive(Debug, Default)]
-struct Last {
+struct LastMillisecond {
     at: Timestamp,
     lines: Vec<LogLine>,
     /// The lines of that millisecond that have not arrived again since the reconnect.
     again: Vec<LogLine>,
 }
 
-impl Seen {
+impl ShownLines {
     fn reconnected(&mut self) {
         self.catching_up = true;
         // Nothing was shown, so nothing is old.
@@ -244,14 +248,14 @@ impl Seen {
 
     fn is_new(&mut self, line: &LogLine) -> bool {
         let floor = *self.floor.get_or_insert(line.at);
-        let heard = self.nodes.contains_key(&line.node);
+        let known = self.nodes.contains_key(&line.node);
         if !self.catching_up {
             self.floor = Some(floor.min(line.at));
-        } else if !heard && line.at < floor {
+        } else if !known && line.at < floor {
             return false;
         }
         let last = self.nodes.entry(line.node.clone()).or_default();
-        if self.catching_up && heard {
+        if self.catching_up && known {
             if line.at < last.at {
                 return false;
             }
@@ -294,7 +298,7 @@ mod tests {
         }
     }
 
-    fn shown(seen: &mut Seen, lines: &[LogLine]) -> Vec<String> {
+    fn shown(seen: &mut ShownLines, lines: &[LogLine]) -> Vec<String> {
         lines
             .iter()
             .filter(|l| seen.is_new(l))
@@ -304,7 +308,7 @@ mod tests {
 
     #[test]
     fn after_a_loss_no_line_comes_twice_and_none_is_left_out() {
-        let mut seen = Seen::default();
+        let mut seen = ShownLines::default();
         let first = [
             line("a", 5, "1"),
             line("b", 5, "x"),
@@ -340,7 +344,7 @@ mod tests {
 
     #[test]
     fn an_empty_log_before_the_loss_hides_nothing() {
-        let mut seen = Seen::default();
+        let mut seen = ShownLines::default();
         seen.reconnected();
         assert_eq!(
             shown(&mut seen, &[line("a", 5, "1"), line("b", 4, "2")]),

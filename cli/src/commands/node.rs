@@ -49,7 +49,7 @@ pub async fn run(
 fn report(format: Format, detail: &NodeDetail, console: &mut Console) -> Result<(), CliError> {
     console.report(
         format,
-        &DescribedNode {
+        &NodeReport {
             detail,
             now: fdn_service::now(),
         },
@@ -92,7 +92,7 @@ pub(super) async fn token(
     };
     let made = client.create_join_token(&request).await?;
     if args.output.output != Format::Table {
-        return console.report(args.output.output, &MadeToken(&made));
+        return console.report(args.output.output, &TokenReport(&made));
     }
     // Only the token goes to standard output, so that it can be redirected to a file.
     console.line(&made.token)?;
@@ -118,9 +118,9 @@ pub(super) async fn token(
 /// A created token, for scripts.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct MadeToken<'a>(&'a fdn_core::fleet::CreatedJoinToken);
+struct TokenReport<'a>(&'a fdn_core::fleet::CreatedJoinToken);
 
-impl Report for MadeToken<'_> {
+impl Report for TokenReport<'_> {
     fn text(&self, _: bool) -> String {
         format!("{}\n", self.0.token)
     }
@@ -261,7 +261,7 @@ impl Row for JoinTokenInfo {
 /// The details of a node in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct DescribedNode<'a> {
+pub struct NodeReport<'a> {
     /// The controller's answer.
     pub detail: &'a NodeDetail,
     /// The current time, for ages.
@@ -280,7 +280,7 @@ pub(super) fn state(info: &NodeInfo) -> String {
     }
 }
 
-impl Report for DescribedNode<'_> {
+impl Report for NodeReport<'_> {
     fn text(&self, _: bool) -> String {
         let mut text = table(&[], self.head());
         text.push_str(&format!("\napps\n{}", indented(&self.apps(), 2)));
@@ -292,7 +292,7 @@ impl Report for DescribedNode<'_> {
     }
 }
 
-impl DescribedNode<'_> {
+impl NodeReport<'_> {
     fn head(&self) -> Vec<Vec<String>> {
         let (detail, info) = (self.detail, &self.detail.info);
         let or_dash = |text: &str| if text.is_empty() { "-" } else { text }.to_owned();

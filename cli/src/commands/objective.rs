@@ -32,7 +32,7 @@ pub async fn run(
 
 async fn show(args: &OneAppArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let info = client(&args.connect, env)?.objective(&args.app).await?;
-    console.report(args.output.output, &Shown { info: &info })
+    console.report(args.output.output, &ObjectiveReport { info: &info })
 }
 
 async fn set(
@@ -42,16 +42,16 @@ async fn set(
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
     let info = client.set_objective(&args.app, &args.objective()).await?;
-    console.report(args.output.output, &Shown { info: &info })
+    console.report(args.output.output, &ObjectiveReport { info: &info })
 }
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Shown<'a> {
+struct ObjectiveReport<'a> {
     info: &'a ObjectiveInfo,
 }
 
-impl Report for Shown<'_> {
+impl Report for ObjectiveReport<'_> {
     fn text(&self, _: bool) -> String {
         let mut text = match &self.info.objective {
             None => format!(
@@ -79,7 +79,7 @@ impl Report for Shown<'_> {
             }
         };
         if let Some(rollout) = &self.info.rollout {
-            text.push_str(&told(rollout));
+            text.push_str(&rollout_summary(rollout));
         }
         text
     }
@@ -90,7 +90,7 @@ impl Report for Shown<'_> {
 }
 
 /// How well a version meets its objective, in one line.
-pub(super) fn told(rollout: &RolloutInfo) -> String {
+pub(super) fn rollout_summary(rollout: &RolloutInfo) -> String {
     let RolloutInfo {
         version,
         baseline,

@@ -25,9 +25,9 @@ impl Names {
     }
 
     /// A row with the name of its tenant.
-    pub(super) fn row<'a, T>(&self, value: &'a T, tenant: Option<TenantId>) -> Owned<'a, T> {
+    pub(super) fn row<'a, T>(&self, value: &'a T, tenant: Option<TenantId>) -> RowWithOwner<'a, T> {
         let name = tenant.and_then(|id| self.0.get(&id));
-        Owned {
+        RowWithOwner {
             value,
             tenant: name.map(ToString::to_string),
         }
@@ -36,14 +36,14 @@ impl Names {
 
 /// A row with a name in the column `TENANT`.
 #[derive(Debug, Serialize)]
-pub(super) struct Owned<'a, T> {
+pub(super) struct RowWithOwner<'a, T> {
     #[serde(flatten)]
     value: &'a T,
     #[serde(skip)]
     tenant: Option<String>,
 }
 
-impl<T: Row> Row for Owned<'_, T> {
+impl<T: Row> Row for RowWithOwner<'_, T> {
     const COLUMNS: &'static [&'static str] = T::COLUMNS;
     const NARROW: usize = T::NARROW;
 

@@ -30,7 +30,7 @@ pub async fn run(
     let request = request(args)?;
     let client = client(&args.connect, env)?;
     let preview = client.plan(&request, args.tenant.as_ref()).await?;
-    console.report(args.output.output, &Previewed(&preview))
+    console.report(args.output.output, &PreviewReport(&preview))
 }
 
 fn request(args: &PlanArgs) -> Result<PlanRequest, CliError> {
@@ -71,7 +71,7 @@ fn request(args: &PlanArgs) -> Result<PlanRequest, CliError> {
 /// A preview in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Previewed<'a>(pub &'a PlanPreview);
+pub struct PreviewReport<'a>(pub &'a PlanPreview);
 
 const COLUMNS: [&str; 4] = ["CLIENTS", "CLUSTER", "LATENCY", "WHY"];
 const STAGES: [&str; 3] = ["CLIENTS", "STAGE", "CLUSTER"];
@@ -136,7 +136,7 @@ fn changes(then: &[PlannedGroup], outcome: &WhatIfOutcome) -> String {
     text
 }
 
-impl Report for Previewed<'_> {
+impl Report for PreviewReport<'_> {
     fn text(&self, _: bool) -> String {
         let PlanPreview {
             groups,

@@ -33,7 +33,7 @@ pub async fn run(
 
 async fn show(args: &OneAppArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let info = client(&args.connect, env)?.policy(&args.app).await?;
-    console.report(args.output.output, &Shown { info: &info })
+    console.report(args.output.output, &PolicyReport { info: &info })
 }
 
 async fn set(
@@ -45,7 +45,7 @@ async fn set(
     let client = client(&args.connect, env)?;
     let info = client.set_policy(&args.app, &policy).await?;
     if args.output.output != Format::Table {
-        return console.report(args.output.output, &Shown { info: &info });
+        return console.report(args.output.output, &PolicyReport { info: &info });
     }
     console.line(&format!(
         "policy of {} set at revision {}",
@@ -62,7 +62,7 @@ async fn clear(
     client.clear_policy(&args.app).await?;
     if args.output.output != Format::Table {
         let info = client.policy(&args.app).await?;
-        return console.report(args.output.output, &Shown { info: &info });
+        return console.report(args.output.output, &PolicyReport { info: &info });
     }
     console.line(&format!("policy of {} taken away", args.app))
 }
@@ -94,11 +94,11 @@ fn read(path: &Path) -> Result<Policy, CliError> {
 /// A policy in text form: TOML that `fdn policy set` accepts.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-struct Shown<'a> {
+struct PolicyReport<'a> {
     info: &'a PolicyInfo,
 }
 
-impl Report for Shown<'_> {
+impl Report for PolicyReport<'_> {
     fn text(&self, _: bool) -> String {
         if self.info.policy.is_empty() {
             return format!("# {} has no policy: everybody may call it\n", self.info.app);
@@ -164,7 +164,7 @@ mod tests {
             updated_by: Some("me".to_owned()),
             policy: policy.expect("a policy"),
         };
-        let text = Shown { info: &info }.text(false);
+        let text = PolicyReport { info: &info }.text(false);
         assert!(text.starts_with("# set by me at revision 7\n"), "{text}");
         assert_eq!(file("p.toml", &text).expect("again"), info.policy);
     }

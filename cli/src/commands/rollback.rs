@@ -1,6 +1,6 @@
 //! `fdn rollback`.
 
-use super::describe::Described;
+use super::describe::AppReport;
 use super::{client, wait};
 use crate::args::RollbackArgs;
 use crate::console::Console;
@@ -45,7 +45,7 @@ pub async fn run(
     } else {
         console.report(
             args.output.output,
-            &Described {
+            &AppReport {
                 detail: &detail,
                 now: fdn_service::now(),
             },

@@ -168,7 +168,7 @@ async fn describe(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
-    let described = DescribedTenant {
+    let described = TenantReport {
         tenant: client.tenant(&args.tenant).await?,
         members: client.members(&args.tenant).await?,
         now: fdn_service::now(),
@@ -178,7 +178,7 @@ async fn describe(
 
 /// A tenant and its members in text form.
 #[derive(Clone, Debug, Serialize)]
-pub struct DescribedTenant {
+pub struct TenantReport {
     /// The tenant.
     pub tenant: TenantInfo,
     /// Its members.
@@ -188,7 +188,7 @@ pub struct DescribedTenant {
     pub now: Timestamp,
 }
 
-impl Report for DescribedTenant {
+impl Report for TenantReport {
     fn text(&self, wide: bool) -> String {
         let info = &self.tenant;
         let mut text = table(

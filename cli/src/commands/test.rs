@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::invoke::call;
 use super::invoke::request::{Body, authority};
-use super::invoke::{Given, Network, network};
+use super::invoke::{CallTarget, NetworkOverrides, network};
 use super::{deploy, target};
 use crate::args::TestArgs;
-use crate::cases::local::{Called, Local};
+use crate::cases::local::{CallResult, LocalFunction};
 use crate::cases::{self, Answer, BODY_MAX, Case, Difference};
 use crate::console::Console;
 use crate::environment::Environment;
@@ -40,7 +40,12 @@ pub async fn run(
     let cases = cases::load(&args.dir)?;
     let (place, callee) = match &args.app {
         Some(app) => {
-            let network = network(app, Given::default(), &target(&args.connect, env)?).await?;
+            let network = network(
+                app,
+                NetworkOverrides::default(),
+                &target(&args.connect, env)?,
+            )
+            .await?;
             let authority = authority(&network.host, network.port);
             (format!("http://{authority}/"), Callee::Deployed(network))
         }
@@ -53,9 +58,9 @@ pub async fn run(
     for case in &cases {
         let began = Instant::now();
         let (answer, written) = callee.call(case, console).await?;
-        tested.push(Tested::new(case, answer, &written, began.elapsed()));
+        tested.push(CaseResult::new(case, answer, &written, began.elapsed()));
     }
-    let report = Tests {
+    let report = TestReport {
         place,
         passed: tested.iter().filter(|case| case.passed).count(),
         failed: tested.iter().filter(|case| !case.passed).count(),
@@ -77,7 +82,7 @@ async fn local(
     folder: &FunctionFolder,
     env: &Environment,
     console: &mut Console,
-) -> Result<(String, Local), CliError> {
+) -> Result<(String, LocalFunction), CliError> {
     let component = match &args.component {
         Some(file) => file.clone(),
         None => folder.component()?,
@@ -99,7 +104,7 @@ async fn local(
     }
     let spinner = progress::spinner(console, "compiling");
     let host = format!("{}.{ZONE}", folder.name()?);
-    let local = Local::load(&component, &folder.manifest, values, &host, env).await;
+    let local = LocalFunction::load(&component, &folder.manifest, values, &host, env).await;
     spinner.finish_and_clear();
     Ok((component.display().to_string(), local?))
 }
@@ -107,17 +112,18 @@ async fn local(
 /// What the cases call.
 enum Callee {
     /// The component, in this process.
-    Here(Box<Local>),
+    Here(Box<LocalFunction>),
     /// The app, through DNS and a gateway.
-    Deployed(Network),
+    Deployed(CallTarget),
 }
 
 impl Callee {
-    async fn call(&self, case: &Case, console: &mut Console) -> Result<Called, CliError> {
+    async fn call(&self, case: &Case, console: &mut Console) -> Result<CallResult, CliError> {
         match self {
             Self::Here(local) => Ok(local.call(case).await),
             Self::Deployed(network) => {
-                let called = tokio::time::timeout(CALL, through(network, case, console)).await;
+                let called =
+                    tokio::time::timeout(CALL, call_through_gateway(network, case, console)).await;
                 let answer = match called {
                     Ok(Ok(answer)) => Ok(answer),
                     Ok(Err(CliError::Cut(reason))) => Err(reason),
@@ -132,8 +138,8 @@ impl Callee {
 }
 
 /// Calls the app like its users do.
-async fn through(
-    network: &Network,
+async fn call_through_gateway(
+    network: &CallTarget,
     case: &Case,
     console: &mut Console,
 ) -> Result<Answer, CliError> {
@@ -147,7 +153,7 @@ async fn through(
     })
 }
 
-fn request(network: &Network, case: &Case) -> Result<Request<Body>, CliError> {
+fn request(network: &CallTarget, case: &Case) -> Result<Request<Body>, CliError> {
     let bytes = case.body.clone().unwrap_or_default();
     let length = bytes.len();
     let body = Full::new(bytes).map_err(|never| match never {}).boxed();
@@ -169,7 +175,7 @@ fn request(network: &Network, case: &Case) -> Result<Request<Body>, CliError> {
 
 /// The results of all cases.
 #[derive(Clone, Debug, Serialize)]
-pub struct Tests {
+pub struct TestReport {
     /// The path of the component, or the URL that was called.
     pub place: String,
     /// The number of passed cases.
@@ -177,12 +183,12 @@ pub struct Tests {
     /// The number of failed cases.
     pub failed: usize,
     /// The results case by case.
-    pub cases: Vec<Tested>,
+    pub cases: Vec<CaseResult>,
 }
 
 /// The result of one case.
 #[derive(Clone, Debug, Serialize)]
-pub struct Tested {
+pub struct CaseResult {
     /// The name of the case.
     pub name: String,
     /// Whether the answer was as expected.
@@ -196,7 +202,7 @@ pub struct Tested {
     pub written: Vec<String>,
 }
 
-impl Tested {
+impl CaseResult {
     fn new(
         case: &Case,
         answer: Result<Answer, String>,
@@ -204,7 +210,7 @@ impl Tested {
         took: Duration,
     ) -> Self {
         let differences = match answer {
-            Ok(answer) => cases::judge(&case.expect, &answer),
+            Ok(answer) => cases::compare(&case.expect, &answer),
             Err(reason) => vec![Difference::Answer { reason }],
         };
         Self {
@@ -217,7 +223,7 @@ impl Tested {
     }
 }
 
-impl Report for Tests {
+impl Report for TestReport {
     fn text(&self, wide: bool) -> String {
         let mut text = format!("{}\n", self.place);
         for case in &self.cases {
@@ -227,7 +233,7 @@ impl Report for Tests {
                 case.name, case.ms
             ));
             for difference in &case.differences {
-                text.push_str(&told(difference));
+                text.push_str(&difference_text(difference));
             }
             if !case.written.is_empty() && (wide || !case.passed) {
                 text.push_str("        the function wrote\n");
@@ -246,7 +252,7 @@ impl Report for Tests {
 }
 
 /// A difference in text form.
-fn told(difference: &Difference) -> String {
+fn difference_text(difference: &Difference) -> String {
     let line = match difference {
         Difference::Answer { reason } => reason.clone(),
         Difference::Status { expected, got } => format!("status {got}, expected {expected}"),
@@ -292,14 +298,14 @@ mod tests {
 
     #[test]
     fn what_failed_is_told_with_what_the_function_wrote() {
-        let case = |name: &str, differences: Vec<Difference>| Tested {
+        let case = |name: &str, differences: Vec<Difference>| CaseResult {
             name: name.into(),
             passed: differences.is_empty(),
             ms: 1.234,
             differences,
             written: vec!["a line\u{1b}".into()],
         };
-        let tests = Tests {
+        let tests = TestReport {
             place: "hello.wasm".into(),
             passed: 1,
             failed: 1,

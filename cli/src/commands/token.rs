@@ -55,7 +55,7 @@ async fn create(
         .create_api_token(&request)
         .await?;
     if args.output.output != Format::Table {
-        return console.report(args.output.output, &MadeToken(&made));
+        return console.report(args.output.output, &TokenReport(&made));
     }
     // Only the token goes to standard output, so that it can be redirected to a file.
     console.line(&made.token)?;
@@ -69,9 +69,9 @@ async fn create(
 /// A created token, for scripts.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct MadeToken<'a>(&'a CreatedApiToken);
+struct TokenReport<'a>(&'a CreatedApiToken);
 
-impl Report for MadeToken<'_> {
+impl Report for TokenReport<'_> {
     fn text(&self, _: bool) -> String {
         format!("{}\n", self.0.token)
     }

@@ -33,13 +33,13 @@ pub async fn run(
     let client = client(&args.connect, env)?;
     let found = match &args.app {
         Some(app) => client.trace(app, &args.request, args.client).await?,
-        None => anywhere(&client, args).await?,
+        None => search_all_apps(&client, args).await?,
     };
-    console.report(args.output.output, &Traced(&found))
+    console.report(args.output.output, &TraceReport(&found))
 }
 
 /// Searches for the call in one app after the other.
-async fn anywhere(client: &Client, args: &TraceArgs) -> Result<CallTrace, CliError> {
+async fn search_all_apps(client: &Client, args: &TraceArgs) -> Result<CallTrace, CliError> {
     let apps = client.apps(None, None).await?;
     let apps: Vec<AppName> = apps.into_iter().map(|app| app.app).collect();
     if apps.len() > APPS {
@@ -64,14 +64,14 @@ fn is_absent(error: &CliError) -> bool {
 /// A call in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Traced<'a>(pub &'a CallTrace);
+pub struct TraceReport<'a>(pub &'a CallTrace);
 
 const LEGEND: &str = "\
 WAIT until it was let in; START until it had an instance; RUN until the head of its answer; REST until all was sent and the function had
 ended; all in milliseconds
 ";
 
-impl Report for Traced<'_> {
+impl Report for TraceReport<'_> {
     fn text(&self, wide: bool) -> String {
         let traced = self.0;
         let mut text = table(&[], head(traced));

@@ -6,7 +6,7 @@ use fdn_core::policy::traffic::Sticky;
 use serde::Serialize;
 
 use super::client;
-use super::objective::told;
+use super::objective::rollout_summary;
 use crate::args::{OneAppArgs, SetTrafficArgs, TrafficCommand};
 use crate::console::Console;
 use crate::environment::Environment;
@@ -31,7 +31,7 @@ pub async fn run(
 
 async fn show(args: &OneAppArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let info = client(&args.connect, env)?.traffic(&args.app).await?;
-    console.report(args.output.output, &Shown { info: &info })
+    console.report(args.output.output, &TrafficReport { info: &info })
 }
 
 async fn set(
@@ -46,7 +46,7 @@ async fn set(
     };
     let client = client(&args.connect, env)?;
     let info = client.set_traffic(&args.app, &wanted).await?;
-    console.report(args.output.output, &Shown { info: &info })
+    console.report(args.output.output, &TrafficReport { info: &info })
 }
 
 async fn clear(
@@ -56,20 +56,25 @@ async fn clear(
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
     let info = client.set_traffic(&args.app, &Traffic::default()).await?;
-    console.report(args.output.output, &Shown { info: &info })
+    console.report(args.output.output, &TrafficReport { info: &info })
 }
 
 /// A traffic split as a table.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-struct Shown<'a> {
+struct TrafficReport<'a> {
     info: &'a TrafficInfo,
 }
 
-impl Report for Shown<'_> {
+impl Report for TrafficReport<'_> {
     fn text(&self, _: bool) -> String {
         let traffic = &self.info.traffic;
-        let watched = self.info.rollout.as_ref().map(told).unwrap_or_default();
+        let watched = self
+            .info
+            .rollout
+            .as_ref()
+            .map(rollout_summary)
+            .unwrap_or_default();
         if traffic.is_empty() {
             return format!(
                 "all calls of {} go to {}\n{watched}",

@@ -107,7 +107,7 @@ async fn invite(
         ttl: args.ttl,
     };
     let made = client.invite_user(&request).await?;
-    let invited = Invited {
+    let invited = InvitationReport {
         made: &made,
         place: &client.place(),
     };
@@ -129,7 +129,7 @@ async fn invite(
 /// A created invitation.
 #[derive(Serialize)]
 #[serde(transparent)]
-pub struct Invited<'a> {
+pub struct InvitationReport<'a> {
     /// The API's answer.
     pub made: &'a CreatedInvitation,
     /// The URL of the controller, which serves the console.
@@ -137,7 +137,7 @@ pub struct Invited<'a> {
     pub place: &'a str,
 }
 
-impl Report for Invited<'_> {
+impl Report for InvitationReport<'_> {
     fn text(&self, _: bool) -> String {
         format!("{}{}#{}\n", self.place, Invitation::PAGE, self.made.token)
     }

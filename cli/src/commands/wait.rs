@@ -75,7 +75,7 @@ pub(super) async fn follow(
         let all = detail.nodes.len();
         ready(all - waiting.len(), all);
         if Instant::now() + INTERVAL > deadline {
-            return Err(late(app, within, &waiting, all));
+            return Err(timed_out(app, within, &waiting, all));
         }
         tokio::time::sleep(INTERVAL).await;
     }
@@ -95,7 +95,7 @@ fn failure(node: &NodeProgress, revision: Revision) -> Option<String> {
     matches!(seen.phase, AppPhase::Failed { .. }).then(|| phase(&seen.phase))
 }
 
-fn late(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: usize) -> CliError {
+fn timed_out(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: usize) -> CliError {
     if all == 0 {
         return CliError::Timeout(format!(
             "no node lives that could serve {app}; none appeared within {within}"

@@ -39,7 +39,7 @@ async fn validate(
     let text = read(&args.file)?;
     let client = client(&args.connect, env)?;
     let detail = client.put_workflow(&args.name, text, true).await?;
-    console.report(args.output.output, &Shown(&detail))
+    console.report(args.output.output, &WorkflowReport(&detail))
 }
 
 async fn deploy(
@@ -64,7 +64,7 @@ async fn deploy(
             console.line(&format!("ready on {count} node{s}"))?;
         }
     }
-    console.report(file.output.output, &Shown(&detail))
+    console.report(file.output.output, &WorkflowReport(&detail))
 }
 
 async fn show(
@@ -73,7 +73,7 @@ async fn show(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let detail = client(&args.connect, env)?.workflow(&args.name).await?;
-    console.report(args.output.output, &Shown(&detail))
+    console.report(args.output.output, &WorkflowReport(&detail))
 }
 
 /// Reads a workflow, limited to the size that a controller accepts.
@@ -100,9 +100,9 @@ fn read(path: &Path) -> Result<String, CliError> {
 /// A workflow in text form.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Shown<'a>(pub &'a WorkflowDetail);
+pub struct WorkflowReport<'a>(pub &'a WorkflowDetail);
 
-impl Report for Shown<'_> {
+impl Report for WorkflowReport<'_> {
     fn text(&self, _wide: bool) -> String {
         let detail = self.0;
         let head = [

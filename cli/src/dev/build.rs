@@ -130,16 +130,16 @@ impl<'a> Build<'a> {
 
 /// The captured output of a build: its beginning, and its current end.
 #[derive(Debug, Default)]
-struct Output(Mutex<Written>);
+struct Output(Mutex<CapturedOutput>);
 
 #[derive(Debug, Default)]
-struct Written {
+struct CapturedOutput {
     first: Vec<u8>,
     last: Vec<u8>,
 }
 
 impl Output {
-    fn lock(&self) -> MutexGuard<'_, Written> {
+    fn lock(&self) -> MutexGuard<'_, CapturedOutput> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -34,7 +34,7 @@ pub struct Sources {
 impl Sources {
     /// The files that differ between the two.
     #[must_use]
-    pub fn unlike<'a>(&'a self, other: &'a Self) -> Vec<&'a Path> {
+    pub fn changed_files<'a>(&'a self, other: &'a Self) -> Vec<&'a Path> {
         let mine = self.files.iter();
         let mine = mine.filter(|(path, digest)| other.files.get(*path) != Some(digest));
         let gone = other.files.keys();
@@ -198,13 +198,13 @@ mod tests {
             write(folder.path(), name, "before");
         }
         let before = read(folder.path()).expect("read");
-        assert_eq!(before.unlike(&before), Vec::<&Path>::new());
+        assert_eq!(before.changed_files(&before), Vec::<&Path>::new());
         write(folder.path(), "changed", "after");
         write(folder.path(), "deep/new", "after");
         std::fs::remove_file(folder.path().join("gone")).expect("removed");
         let after = read(folder.path()).expect("read");
         let names = ["changed", "deep/new", "gone"].map(Path::new);
-        assert_eq!(after.unlike(&before), names);
+        assert_eq!(after.changed_files(&before), names);
     }
 
     #[test]

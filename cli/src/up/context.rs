@@ -17,7 +17,7 @@ use crate::target::Target;
 
 /// The result of writing the context.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum ContextStatus {
     /// It is the current context.
     Current,
     /// It was written, but another one is current.
@@ -103,7 +103,7 @@ pub fn write(
     data_dir: &Path,
     user: &str,
     token: &Secret,
-) -> Result<Written, CliError> {
+) -> Result<ContextStatus, CliError> {
     let mut config = store.load()?;
     let context = Context {
         controller: controller_url(plan)?,
@@ -122,9 +122,9 @@ pub fn write(
     store.save_token(name, token)?;
     store.save(&config)?;
     Ok(if current == name {
-        Written::Current
+        ContextStatus::Current
     } else {
-        Written::Beside { current }
+        ContextStatus::Beside { current }
     })
 }
 
@@ -164,7 +164,7 @@ mod tests {
             let token = Secret::new(token);
             let written =
                 write(&store, "local", &plan(), Path::new("/d"), "admin", &token).expect("written");
-            assert_eq!(written, Written::Current);
+            assert_eq!(written, ContextStatus::Current);
             assert_eq!(
                 secret::read(&store.token_file("local")).expect("token"),
                 token
@@ -214,7 +214,7 @@ mod tests {
         .expect("written");
         assert_eq!(
             written,
-            Written::Beside {
+            ContextStatus::Beside {
                 current: "prod".into()
             }
         );

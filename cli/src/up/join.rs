@@ -39,7 +39,7 @@ pub(super) async fn machines(
     for node in &plan.nodes {
         let data = layout.node(node);
         if !has_joined(controller, &data, Some(node.gateway.ip())).await? {
-            settled(controller, &node.node).await?;
+            wait_until_free(controller, &node.node).await?;
             cluster(controller, node).await?;
             token(controller, &node.cluster, Role::Node, layout).await?;
             let args = arguments(node, layout, url);
@@ -81,11 +81,11 @@ async fn has_joined(
     let Some(facts) = facts.filter(|facts| now() < facts.expires_at) else {
         return Ok(false);
     };
-    let mut connection = controller.state().store.read().await.map_err(unread)?;
+    let mut connection = controller.state().store.read().await.map_err(store_error)?;
     let certificate = certificate_get(&mut connection, &facts.serial).await;
-    let certificate = certificate.map_err(unread)?;
+    let certificate = certificate.map_err(store_error)?;
     let enrolment = enrolment_get(&mut connection, &facts.identity.name).await;
-    let enrolment = enrolment.map_err(unread)?;
+    let enrolment = enrolment.map_err(store_error)?;
     Ok(certificate.is_some_and(|one| one.revoked_at.is_none())
         && enrolment.is_some_and(|one| {
             let moved = at.is_some_and(|at| one.addresses.gateway.ip() != at);
@@ -95,10 +95,14 @@ async fn has_joined(
 
 /// Waits until the name of a node that never joined is free: an earlier release left its last status behind, and for a while such a node may be
 /// alive.
-async fn settled(controller: &Controller, node: &NodeId) -> Result<(), CliError> {
-    let mut connection = controller.state().store.read().await.map_err(unread)?;
-    let enrolment = enrolment_get(&mut connection, node).await.map_err(unread)?;
-    let seen = node_seen_at(&mut connection, node).await.map_err(unread)?;
+async fn wait_until_free(controller: &Controller, node: &NodeId) -> Result<(), CliError> {
+    let mut connection = controller.state().store.read().await.map_err(store_error)?;
+    let enrolment = enrolment_get(&mut connection, node)
+        .await
+        .map_err(store_error)?;
+    let seen = node_seen_at(&mut connection, node)
+        .await
+        .map_err(store_error)?;
     drop(connection);
     if enrolment.is_some_and(|one| one.removed_at.is_none()) {
         return Ok(());
@@ -114,7 +118,7 @@ fn free_in(seen: Option<Timestamp>, now: Timestamp) -> Duration {
     left.unwrap_or_default()
 }
 
-fn unread(error: StoreError) -> CliError {
+fn store_error(error: StoreError) -> CliError {
     failed("a machine, of which the database cannot be asked", &error)
 }
 

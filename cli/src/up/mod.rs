@@ -27,7 +27,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use args::UpArgs;
 use banner::Banner;
-use context::Written;
+use context::ContextStatus;
 use engine::Engine;
 use lock::DataDir;
 use network::Network;
@@ -57,7 +57,7 @@ pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Res
         filter: "warn".to_owned(),
     });
     let plan = Plan::of(args)?;
-    let slot = Slot::of(&args.context, env)?;
+    let slot = ContextSlot::of(&args.context, env)?;
     let data = DataDir::open(args.data_dir.as_deref(), env)?;
     preflight::check(&plan)?;
     raise_open_files();
@@ -71,11 +71,11 @@ pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Res
         engine::find(env).await
     };
     let network = Box::pin(Network::start(&plan, &layout, engine.as_ref())).await?;
-    let announced = announce(&plan, &slot, &layout, data.path()).await;
+    let announcement = announce(&plan, &slot, &layout, data.path()).await;
     spinner.finish_and_clear();
-    let shown = announced.and_then(|announced| {
+    let shown = announcement.and_then(|announcement| {
         print(&plan, &layout, engine.as_ref(), first, console)?;
-        tell(&plan, &slot.name, &announced, env, console);
+        print_notes(&plan, &slot.name, &announcement, env, console);
         console.note(&format!(
             "ready in {} ms; Ctrl-C stops",
             began.elapsed().as_millis()
@@ -95,7 +95,7 @@ pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Res
 }
 
 /// The context in the configuration.
-struct Slot {
+struct ContextSlot {
     name: String,
     /// `None` if there is no folder for a configuration.
     store: Option<ConfigStore>,
@@ -103,7 +103,7 @@ struct Slot {
     writable: bool,
 }
 
-impl Slot {
+impl ContextSlot {
     fn of(name: &str, env: &Environment) -> Result<Self, CliError> {
         let store = ConfigStore::open(env).ok();
         let writable = match &store {
@@ -125,35 +125,35 @@ impl Slot {
 }
 
 /// The results of waiting for the network.
-struct Announced {
-    context: Written,
+struct Announcement {
+    context: ContextStatus,
     missing: Vec<String>,
 }
 
 /// Waits until the network is ready, and writes the context for the other commands.
 async fn announce(
     plan: &Plan,
-    slot: &Slot,
+    slot: &ContextSlot,
     layout: &Layout,
     data: &Path,
-) -> Result<Announced, CliError> {
+) -> Result<Announcement, CliError> {
     let url = context::controller_url(plan)?;
     let token = context::token(slot.saved_token(), &url, ADMIN, &layout.admin_password()).await;
     let missing = ready::wait(plan, &url, token.as_ref().ok()).await?;
-    let failed = |error: CliError| Written::Failed {
+    let failed = |error: CliError| ContextStatus::Failed {
         reason: error.to_string(),
     };
     let context = match (token, &slot.store) {
         (Err(error), _) => failed(error),
-        (Ok(_), None) => Written::Failed {
+        (Ok(_), None) => ContextStatus::Failed {
             reason: "neither HOME nor XDG_CONFIG_HOME is set".to_owned(),
         },
-        (Ok(_), Some(_)) if !slot.writable => Written::Foreign,
+        (Ok(_), Some(_)) if !slot.writable => ContextStatus::Foreign,
         (Ok(token), Some(store)) => {
             context::write(store, &slot.name, plan, data, ADMIN, &token).unwrap_or_else(failed)
         }
     };
-    Ok(Announced { context, missing })
+    Ok(Announcement { context, missing })
 }
 
 /// Prints the banner.
@@ -184,8 +184,14 @@ fn print(
 }
 
 /// Prints notes about anything unexpected.
-fn tell(plan: &Plan, name: &str, announced: &Announced, env: &Environment, console: &mut Console) {
-    for missing in &announced.missing {
+fn print_notes(
+    plan: &Plan,
+    name: &str,
+    announcement: &Announcement,
+    env: &Environment,
+    console: &mut Console,
+) {
+    for missing in &announcement.missing {
         console.note(&format!("note: {missing}"));
     }
     if let Some(folder) = folder_off_path(env) {
@@ -193,15 +199,15 @@ fn tell(plan: &Plan, name: &str, announced: &Announced, env: &Environment, conso
             "note: the shell does not find fdn yet: export PATH=\"{folder}:$PATH\""
         ));
     }
-    match &announced.context {
-        Written::Current => {}
-        Written::Beside { current } => console.note(&format!(
+    match &announcement.context {
+        ContextStatus::Current => {}
+        ContextStatus::Beside { current } => console.note(&format!(
             "note: commands go on to use context {current}, which is current; for this network: export FDN_CONTEXT={name}"
         )),
-        Written::Foreign => console.note(&format!(
+        ContextStatus::Foreign => console.note(&format!(
             "note: context {name} belongs to another network and was left alone; give this one its own with --context"
         )),
-        Written::Failed { reason } => console.note(&format!(
+        ContextStatus::Failed { reason } => console.note(&format!(
             "note: no context for the other commands ({reason}); run fdn login http://{}",
             plan.listen
         )),

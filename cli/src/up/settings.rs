@@ -8,7 +8,7 @@ use fdn_core::{ByteSize, ClientPrefix, Digest, DurationMs, ErrorCode};
 use fdn_dns::settings::NameServer;
 use fdn_edge_agent::join::Identity;
 use fdn_edge_agent::settings::ContainerNetwork;
-use fdn_link::CentreSettings;
+use fdn_link::ControllerLinkSettings;
 use url::Url;
 
 use super::engine::Engine;
@@ -181,13 +181,13 @@ pub fn dns(plan: &Plan, layout: &Layout, edge: SocketAddr) -> fdn_dns::Settings 
 }
 
 /// The settings for the only controller. Its restart needs no protection from reconnecting clients.
-fn centre(edge: SocketAddr) -> CentreSettings {
-    CentreSettings {
+fn centre(edge: SocketAddr) -> ControllerLinkSettings {
+    ControllerLinkSettings {
         controllers: vec![edge.to_string()],
         spread: DurationMs::from_millis(0),
         retry_first: DurationMs::from_millis(100),
         retry_max: DurationMs::from_secs(1),
-        ..CentreSettings::default()
+        ..ControllerLinkSettings::default()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use clap::Parser as _;
 use fdn_cli::args::Cli;
-use fdn_cli::commands::tenant::DescribedTenant;
-use fdn_cli::commands::user::Invited;
+use fdn_cli::commands::tenant::TenantReport;
+use fdn_cli::commands::user::InvitationReport;
 use fdn_cli::exit::Exit;
 use fdn_core::account::{ApiTokenInfo, AuditRecord, MemberInfo, TenantInfo, UserInfo};
 use fdn_core::invitation::{
@@ -139,12 +139,12 @@ fn lists_of_accounts_are_printed_as_reviewed() {
     check("users", &listing(&users()));
     check("api-tokens", &listing(&tokens()));
     check("audit", &listing(&audit()));
-    let invited = Invited {
+    let invited = InvitationReport {
         made: &invitation(),
         place: "https://fdn.example.org",
     };
     check("invitation", &invited);
-    let tenant = DescribedTenant {
+    let tenant = TenantReport {
         tenant: tenants().remove(0),
         members: members(),
         now: NOW,

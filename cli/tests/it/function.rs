@@ -90,7 +90,7 @@ fn a_trap_is_answered_as_by_a_gateway_with_what_the_function_wrote() {
         out.contains("the function wrote") && out.contains("to stdout"),
         "{out}"
     );
-    std::fs::write(&component, components::misbehaving()).expect("written");
+    std::fs::write(&component, components::faulty()).expect("written");
     let case = |status: u16| {
         format!(
             r#"[{{ "name": "traps", "request": {{ "method": "GET", "path": "/trap" }},

@@ -2,13 +2,13 @@
 
 use fdn_cli::args::SortBy;
 use fdn_cli::commands::bill::{Bill, Usage};
-use fdn_cli::commands::cluster::DescribedCluster;
-use fdn_cli::commands::deploy::Deployed;
-use fdn_cli::commands::describe::Described;
-use fdn_cli::commands::dns::{Answered, LookedUp, ServerSays};
-use fdn_cli::commands::explain::Explained;
-use fdn_cli::commands::node::DescribedNode;
-use fdn_cli::commands::plan::Previewed;
+use fdn_cli::commands::cluster::ClusterReport;
+use fdn_cli::commands::deploy::DeployReport;
+use fdn_cli::commands::describe::AppReport;
+use fdn_cli::commands::dns::{LookupReport, ServerAnswer, ServerExplanation};
+use fdn_cli::commands::explain::ExplanationReport;
+use fdn_cli::commands::node::NodeReport;
+use fdn_cli::commands::plan::PreviewReport;
 use fdn_cli::commands::top::view::Top;
 use fdn_cli::commands::txt::Records;
 use fdn_cli::output::{Format, Listing, Report, render};
@@ -69,19 +69,19 @@ fn an_empty_list_says_so_to_people_and_stays_empty_for_scripts() {
 fn pages_are_printed_as_reviewed() {
     check(
         "describe",
-        &Described {
+        &AppReport {
             detail: &sample::detail("hello"),
             now: sample::NOW,
         },
     );
     check("bill", &Bill(&bills::statement()));
     check("usage", &Usage(&bills::usage_view()));
-    check("explain", &Explained(&plans::explanation()));
-    check("plan-what-if", &Previewed(&plans::what_if()));
-    check("lookup", &LookedUp(&sample::lookup()));
-    check("server-lookup", &ServerSays(&sample::server_says()));
+    check("explain", &ExplanationReport(&plans::explanation()));
+    check("plan-what-if", &PreviewReport(&plans::what_if()));
+    check("lookup", &LookupReport(&sample::lookup()));
+    check("server-lookup", &ServerExplanation(&sample::server_says()));
     check("dns-answer", &sample::dns_answer());
-    let none = Answered {
+    let none = ServerAnswer {
         addresses: Vec::new(),
         ttl: None,
         revision: None,
@@ -93,29 +93,29 @@ fn pages_are_printed_as_reviewed() {
     check("txt-set", &Records(&sample::txt()[0]));
     check(
         "node",
-        &DescribedNode {
+        &NodeReport {
             detail: &sample::node_detail(),
             now: sample::NOW,
         },
     );
     check(
         "cluster",
-        &DescribedCluster {
+        &ClusterReport {
             detail: &sample::cluster_detail(),
             now: sample::NOW,
         },
     );
     check(
         "deploy",
-        &Deployed::new(&sample::deployed("hello"), Some(8080)),
+        &DeployReport::new(&sample::deployed("hello"), Some(8080)),
     );
 }
 
 #[test]
 fn the_network_at_work_is_printed_as_reviewed() {
-    let asked = sample::asked();
-    check("top", &Top::new(&asked, sample::NOW, SortBy::Calls));
-    let first = |sort: SortBy| Top::new(&asked, sample::NOW, sort).apps[0].app.clone();
+    let responses = sample::responses();
+    check("top", &Top::new(&responses, sample::NOW, SortBy::Calls));
+    let first = |sort: SortBy| Top::new(&responses, sample::NOW, sort).apps[0].app.clone();
     assert_eq!(first(SortBy::Calls), "thumbnails");
     assert_eq!(first(SortBy::P99), "hello", "the slower one");
     assert_eq!(first(SortBy::Errors), "thumbnails");
@@ -126,7 +126,7 @@ fn the_network_at_work_is_printed_as_reviewed() {
 #[test]
 fn json_is_exactly_what_the_api_answers() {
     let detail = sample::detail("hello");
-    let described = Described {
+    let described = AppReport {
         detail: &detail,
         now: sample::NOW,
     };
@@ -135,7 +135,7 @@ fn json_is_exactly_what_the_api_answers() {
         serde_json::from_str(&printed).expect("the API's own type");
     assert_eq!(read, detail);
     let explanation = plans::explanation();
-    let printed = render(Format::Json, &Explained(&explanation)).expect("rendered");
+    let printed = render(Format::Json, &ExplanationReport(&explanation)).expect("rendered");
     let read: fdn_core::api::Explanation =
         serde_json::from_str(&printed).expect("the API's own type");
     assert_eq!(read, explanation, "what is infinite survives too");

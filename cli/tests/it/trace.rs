@@ -1,9 +1,9 @@
 //! `fdn trace`: its output, as golden files, and its requests.
 
-use fdn_cli::commands::trace::Traced;
+use fdn_cli::commands::trace::TraceReport;
 use fdn_cli::exit::Exit;
 use fdn_core::runs::{AttemptOutcome, RunAttempt, RunInfo, RunStage, RunStatus};
-use fdn_core::trace::{Beside, CallTrace, Chosen, Told, join};
+use fdn_core::trace::{CallTrace, PresentRevisions, TraceCalls, TraceSources, join};
 use fdn_core::usage::{CallLine, PlanUse, Routed, UsageOutcome};
 use fdn_core::{ClusterId, ErrorCode, InvocationId, MebiBytes, NodeId, Revision, RunId, StageName};
 use uuid::Uuid;
@@ -54,11 +54,11 @@ fn cluster_of(node: &NodeId) -> Option<ClusterId> {
 }
 
 fn traced(calls: Vec<CallLine>, run: Option<RunInfo>, silent: &[&str]) -> CallTrace {
-    let chosen = Chosen::newest(calls).expect("a call");
-    let beside = Beside {
+    let chosen = TraceCalls::newest(calls).expect("a call");
+    let sources = TraceSources {
         app: parse("hello"),
         cluster_of,
-        told: Told {
+        told: PresentRevisions {
             nodes: Revision(6),
             dns: Revision(8),
         },
@@ -66,7 +66,7 @@ fn traced(calls: Vec<CallLine>, run: Option<RunInfo>, silent: &[&str]) -> CallTr
         explained: Some(explanation()),
         silent: silent.iter().map(|node| parse(node)).collect(),
     };
-    join(chosen, beside)
+    join(chosen, sources)
 }
 
 /// A call that arrived at a cluster that its clients are leaving, and was forwarded to the one that they are sent to now.
@@ -139,8 +139,8 @@ fn workflow() -> CallTrace {
 
 #[test]
 fn traces_are_printed_as_reviewed() {
-    check("trace", &Traced(&handed_on()));
-    check("trace-workflow", &Traced(&workflow()));
+    check("trace", &TraceReport(&handed_on()));
+    check("trace-workflow", &TraceReport(&workflow()));
 }
 
 #[tokio::test]

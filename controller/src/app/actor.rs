@@ -44,7 +44,7 @@ impl Actor {
 
     /// The same request with another name, for an actor who was identified only while it was handled.
     #[must_use]
-    pub fn known_as(&self, name: impl Into<String>) -> Self {
+    pub fn with_name(&self, name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             ..self.clone()

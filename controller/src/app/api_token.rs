@@ -29,21 +29,21 @@ pub async fn create(
     state: &State,
     actor: &Actor,
     person: &Person,
-    wish: &CreateApiToken,
+    request: &CreateApiToken,
     tenant: Option<TenantId>,
 ) -> Result<CreatedApiToken, Error> {
-    check(state, wish)?;
+    check(state, request)?;
     let now = fdn_service::now();
     let most = state.settings.accounts.api_tokens_per_user;
     let secret = Secret::random()?;
     let info = ApiTokenInfo {
         id: ApiTokenId::from_uuid(uuid::Uuid::now_v7()),
-        name: wish.name.clone(),
+        name: request.name.clone(),
         user: person.name.clone(),
-        scopes: wish.scopes.clone(),
+        scopes: request.scopes.clone(),
         tenant,
         created_at: now,
-        expires_at: later(now, wish.ttl.as_millis()),
+        expires_at: later(now, request.ttl.as_millis()),
         last_used_at: None,
         revoked_at: None,
     };
@@ -70,23 +70,23 @@ pub async fn create(
     })
 }
 
-fn check(state: &State, wish: &CreateApiToken) -> Result<(), Error> {
+fn check(state: &State, request: &CreateApiToken) -> Result<(), Error> {
     let ttl_max = state.settings.accounts.api_token_ttl_max;
     let bad = |text: String| Err(Error::BadRequest(text));
-    let length = wish.name.chars().count();
-    if !(1..=63).contains(&length) || wish.name.chars().any(char::is_control) {
+    let length = request.name.chars().count();
+    if !(1..=63).contains(&length) || request.name.chars().any(char::is_control) {
         return bad("name: 1 to 63 characters that can be printed".to_owned());
     }
-    if wish.ttl.as_millis() < 1000 || wish.ttl > ttl_max {
+    if request.ttl.as_millis() < 1000 || request.ttl > ttl_max {
         return bad(format!(
             "ttl: an API token lives from 1s to {ttl_max}, not {}",
-            wish.ttl
+            request.ttl
         ));
     }
-    if wish.scopes.is_empty() {
+    if request.scopes.is_empty() {
         return bad("scopes: name what the token may do, such as look or deploy".to_owned());
     }
-    match wish.scopes.iter().find(|right| !right.for_tokens()) {
+    match request.scopes.iter().find(|right| !right.for_tokens()) {
         Some(right) => bad(format!("scopes: no API token can have the right {right}")),
         None => Ok(()),
     }

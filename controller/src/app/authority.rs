@@ -86,7 +86,7 @@ pub async fn ensure(state: &State, now: Timestamp) -> Result<(), Error> {
         // Nodes learn of the first authority when they join.
         if !present.is_empty() {
             let revision = revision_next(&mut tx).await?;
-            tell(state, &mut tx, revision, now).await?;
+            push_fleet(state, &mut tx, revision, now).await?;
         }
         Ok::<_, Error>(true)
     })?;
@@ -139,7 +139,7 @@ pub async fn fleet_desired(
 ///
 /// # Errors
 /// When the store fails.
-pub async fn tell(
+pub async fn push_fleet(
     state: &State,
     connection: &mut AnyConnection,
     revision: Revision,

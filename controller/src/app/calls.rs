@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::policy::existing;
 use crate::Error;
-use crate::edge::ask::Reached;
+use crate::edge::node_client::NodeAddress;
 use crate::state::{State, lock};
 use crate::store::billing::owner::owner_list;
 
@@ -51,9 +51,9 @@ pub async fn calls(
 
 async fn gather(state: &State, app: &AppName, query: &CallQuery) -> CallList {
     let now = fdn_service::now();
-    let nodes: Vec<(NodeId, Option<Reached>)> = lock(&state.live)
+    let nodes: Vec<(NodeId, Option<NodeAddress>)> = lock(&state.live)
         .alive(now)
-        .map(|seen| (seen.status.node.clone(), Reached::of(&seen.status)))
+        .map(|seen| (seen.status.node.clone(), NodeAddress::of(&seen.status)))
         .collect();
     let limit = state.settings.function_logs.search_timeout.as_duration();
     let mut answers = futures::stream::iter(nodes)
@@ -61,7 +61,7 @@ async fn gather(state: &State, app: &AppName, query: &CallQuery) -> CallList {
             let Some(at) = at else {
                 return (node, None);
             };
-            let asking = ask(state, app, query, &at);
+            let asking = fetch_calls(state, app, query, &at);
             let answer = tokio::time::timeout(limit, asking).await.ok().flatten();
             (node, answer)
         })
@@ -87,11 +87,16 @@ fn merge(all: &mut CallList, more: CallList, limit: usize) {
 }
 
 /// The calls that a node has recorded; `None` if it cannot be asked.
-async fn ask(state: &State, app: &AppName, query: &CallQuery, at: &Reached) -> Option<CallList> {
+async fn fetch_calls(
+    state: &State,
+    app: &AppName,
+    query: &CallQuery,
+    at: &NodeAddress,
+) -> Option<CallList> {
     let node = &at.node.node;
     let read = async {
         let target = format!("/calls/{app}");
-        let request = state.edge.asker.request(Method::GET, at, &target);
+        let request = state.edge.node_clients.request(Method::GET, at, &target);
         let mut answer = request
             .map_err(|e| e.to_string())?
             .query(query)

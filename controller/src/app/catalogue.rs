@@ -29,9 +29,9 @@ const TEXT_MAX: u64 = 1 << 20;
 const ENTRIES_MAX: usize = 1000;
 
 /// A function compiled into this program: name, manifest, component.
-type Inside = (&'static str, &'static str, &'static [u8]);
+type Embedded = (&'static str, &'static str, &'static [u8]);
 
-macro_rules! inside {
+macro_rules! embedded {
     ($($name:literal),* $(,)?) => {
         &[$((
             $name,
@@ -41,19 +41,19 @@ macro_rules! inside {
     };
 }
 
-const INSIDE: &[Inside] = inside!("hello", "image", "sheet");
-const WORDS: &str = include_str!("../../../functions/catalogue.toml");
+const EMBEDDED: &[Embedded] = embedded!("hello", "image", "sheet");
+const DESCRIPTIONS: &str = include_str!("../../../functions/catalogue.toml");
 
 /// The description of a function in `catalogue.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Words {
+struct Description {
     summary: String,
     language: String,
 }
 
 /// A function that can be deployed.
-struct Ready {
+struct CatalogueItem {
     entry: CatalogueEntry,
     manifest: String,
     component: Component,
@@ -61,7 +61,7 @@ struct Ready {
 
 /// Where the bytes of a component are.
 enum Component {
-    Inside(&'static [u8]),
+    Embedded(&'static [u8]),
     File(PathBuf),
 }
 
@@ -70,12 +70,12 @@ enum Component {
 /// # Errors
 /// When the folder's text files cannot be read.
 pub async fn list(state: &State) -> Result<Vec<CatalogueEntry>, Error> {
-    let all = all(state).await?;
+    let all = load(state).await?;
     Ok(all.into_values().map(|ready| ready.entry).collect())
 }
 
-async fn all(state: &State) -> Result<BTreeMap<FunctionName, Ready>, Error> {
-    let mut all = inside()?;
+async fn load(state: &State) -> Result<BTreeMap<FunctionName, CatalogueItem>, Error> {
+    let mut all = embedded()?;
     if let Some(folder) = state.settings.repository.catalogue.clone() {
         let read = tokio::task::spawn_blocking(move || in_folder(&folder));
         let read = read.await;
@@ -86,14 +86,19 @@ async fn all(state: &State) -> Result<BTreeMap<FunctionName, Ready>, Error> {
     Ok(all)
 }
 
-fn inside() -> Result<BTreeMap<FunctionName, Ready>, Error> {
-    let mut words = words(WORDS)?;
-    let ready = INSIDE.iter().filter_map(|(name, manifest, component)| {
-        let (name, words) = words.remove_entry(&name.parse().ok()?)?;
-        Some(Ready {
-            entry: entry(name, words, Digest::of(component), component.len() as u64),
+fn embedded() -> Result<BTreeMap<FunctionName, CatalogueItem>, Error> {
+    let mut descriptions = parse_descriptions(DESCRIPTIONS)?;
+    let ready = EMBEDDED.iter().filter_map(|(name, manifest, component)| {
+        let (name, description) = descriptions.remove_entry(&name.parse().ok()?)?;
+        Some(CatalogueItem {
+            entry: entry(
+                name,
+                description,
+                Digest::of(component),
+                component.len() as u64,
+            ),
             manifest: (*manifest).to_owned(),
-            component: Component::Inside(component),
+            component: Component::Embedded(component),
         })
     });
     Ok(ready
@@ -101,41 +106,46 @@ fn inside() -> Result<BTreeMap<FunctionName, Ready>, Error> {
         .collect())
 }
 
-fn words(text: &str) -> Result<BTreeMap<FunctionName, Words>, Error> {
-    let words: BTreeMap<FunctionName, Words> = toml::from_str(text)
+fn parse_descriptions(text: &str) -> Result<BTreeMap<FunctionName, Description>, Error> {
+    let descriptions: BTreeMap<FunctionName, Description> = toml::from_str(text)
         .map_err(|e| Error::config(format!("repository.catalogue: catalogue.toml: {e}")))?;
-    if words.len() > ENTRIES_MAX {
+    if descriptions.len() > ENTRIES_MAX {
         return Err(Error::config(format!(
             "repository.catalogue: {ENTRIES_MAX} functions at most"
         )));
     }
-    Ok(words)
+    Ok(descriptions)
 }
 
-fn entry(name: FunctionName, words: Words, digest: Digest, size: u64) -> CatalogueEntry {
+fn entry(
+    name: FunctionName,
+    description: Description,
+    digest: Digest,
+    size: u64,
+) -> CatalogueEntry {
     CatalogueEntry {
         name,
-        summary: words.summary,
-        language: words.language,
+        summary: description.summary,
+        language: description.language,
         digest,
         size,
     }
 }
 
 /// Reads the functions of a folder. Blocking.
-fn in_folder(folder: &Path) -> Result<BTreeMap<FunctionName, Ready>, Error> {
-    let words = words(&text(&folder.join("catalogue.toml"))?)?;
+fn in_folder(folder: &Path) -> Result<BTreeMap<FunctionName, CatalogueItem>, Error> {
+    let descriptions = parse_descriptions(&text(&folder.join("catalogue.toml"))?)?;
     let sums = checksums(&text(&folder.join("CHECKSUMS"))?);
     let mut all = BTreeMap::new();
-    for (name, words) in words {
+    for (name, description) in descriptions {
         let path = format!("{name}/{name}.wasm");
         let (Some(digest), Ok(meta)) = (sums.get(&path), folder.join(&path).metadata()) else {
             continue;
         };
-        let ready = Ready {
+        let ready = CatalogueItem {
             manifest: text(&folder.join(name.as_str()).join("fdn.toml"))?,
             component: Component::File(folder.join(&path)),
-            entry: entry(name.clone(), words, *digest, meta.len()),
+            entry: entry(name.clone(), description, *digest, meta.len()),
         };
         all.insert(name, ready);
     }
@@ -174,16 +184,16 @@ pub async fn deploy_entry(
     actor: Actor,
     tenant: TenantId,
     name: &FunctionName,
-    wish: DeployCatalogue,
+    request: DeployCatalogue,
 ) -> Result<DeployResponse, Error> {
-    let ready = all(&state).await?.remove(name);
+    let ready = load(&state).await?.remove(name);
     let ready = ready.ok_or_else(|| Error::NotFound {
         what: format!("function {name} of the catalogue"),
         hint: "`fdn catalogue list` shows what there is",
     })?;
-    let place = state.uploads.admit()?;
+    let place = state.uploads.acquire_place()?;
     let bytes: Cow<'static, [u8]> = match ready.component {
-        Component::Inside(bytes) => Cow::Borrowed(bytes),
+        Component::Embedded(bytes) => Cow::Borrowed(bytes),
         Component::File(path) => Cow::Owned(read(name, &path, ready.entry.size).await?),
     };
     let mut spool = state.uploads.spool(RuntimeKind::Wasm)?;
@@ -205,8 +215,8 @@ pub async fn deploy_entry(
     let upload = Upload {
         manifest: Some(ready.manifest),
         secrets: BTreeMap::new(),
-        labels: (!wish.labels.is_empty()).then_some(wish.labels),
-        signature: wish.signature.map(|text| Signature {
+        labels: (!request.labels.is_empty()).then_some(request.labels),
+        signature: request.signature.map(|text| Signature {
             text,
             payload: None,
         }),
@@ -214,7 +224,7 @@ pub async fn deploy_entry(
         forms: BTreeMap::new(),
         place,
     };
-    let app = wish.app.unwrap_or_else(|| name.clone().into());
+    let app = request.app.unwrap_or_else(|| name.clone().into());
     deploy(state, actor, tenant, app, upload).await
 }
 
@@ -241,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_is_inside_is_what_was_built() {
-        let all = inside().expect("valid");
+        let all = embedded().expect("valid");
         let names: Vec<&str> = all.keys().map(FunctionName::as_str).collect();
         assert_eq!(names, ["hello", "image", "sheet"]);
         let sums = checksums(ARTIFACTS);
@@ -256,17 +266,17 @@ mod tests {
 
     #[test]
     fn every_function_that_is_built_has_its_words() {
-        let words = words(WORDS).expect("valid");
+        let descriptions = parse_descriptions(DESCRIPTIONS).expect("valid");
         let sums = checksums(ARTIFACTS);
         for path in sums.keys().filter(|path| path.ends_with(".wasm")) {
             let name = path.split('/').next().expect("a folder");
             let key: FunctionName = name.parse().expect("a name");
             assert!(
-                words.contains_key(&key),
+                descriptions.contains_key(&key),
                 "{name} is missing in catalogue.toml"
             );
             assert!(
-                INSIDE.iter().any(|(inside, ..)| *inside == name),
+                EMBEDDED.iter().any(|(embedded, ..)| *embedded == name),
                 "{name} is not offered"
             );
         }

@@ -11,7 +11,7 @@ use super::precondition::Precondition;
 use super::rollout::rolled_back;
 use super::workflow::{check_unused, version_of};
 use crate::Error;
-use crate::reconcile::desired::{tell_gone, tell_nodes};
+use crate::reconcile::desired::{announce_deletion, announce_to_nodes};
 use crate::state::State;
 use crate::store::app::{AppRow, app_delete, app_get, app_upsert};
 use crate::store::audit::audit_insert;
@@ -70,7 +70,7 @@ pub async fn rollback(
         app_upsert(&mut tx, &row).await?;
         // A rollback is meant for every call: end a split or staged rollout.
         rolled_back(&mut tx, tenant, app, version).await?;
-        tell_nodes(&mut tx, &row, now).await?;
+        announce_to_nodes(&mut tx, &row, now).await?;
         audit_insert(&mut tx, &audit(actor, "rollback", &row, row.previous, Some(version), now)).await?;
         Ok(Some(row))
     })?;
@@ -117,7 +117,7 @@ async fn delete_inner(
         check_unused(&mut tx, tenant, app).await?;
         app_delete(&mut tx, app).await?;
         function_delete(&mut tx, tenant, &function, now).await?;
-        tell_gone(&mut tx, app, revision, now).await?;
+        announce_deletion(&mut tx, app, revision, now).await?;
         audit_insert(&mut tx, &audit(actor, "delete", &old, Some(old.version), None, now)).await?;
         Ok::<_, Error>(())
     })?;

@@ -39,11 +39,11 @@ pub(super) async fn fetch(state: &State) {
     });
     let fetched = tokio::time::timeout(PATIENCE, fetching).await;
     let late = |_| Error::Internal(format!("it takes longer than {} s", PATIENCE.as_secs()));
-    told(state, fetched.map_err(late).flatten());
+    log_failure(state, fetched.map_err(late).flatten());
 }
 
 /// Counts the cache hits and misses of a compilation, and stores the packs it made.
-pub(super) async fn keep(state: &State, found: Option<&CacheUse>) {
+pub(super) async fn store(state: &State, found: Option<&CacheUse>) {
     let (Some(folder), Some(found)) = (state.uploads.packs(), found) else {
         return;
     };
@@ -52,10 +52,10 @@ pub(super) async fn keep(state: &State, found: Option<&CacheUse>) {
         metrics.functions.with_label_values(&[result]).inc_by(count);
     }
     let _alone = folder.exchanging.lock().await;
-    told(state, Box::pin(put_away(state, folder, found)).await);
+    log_failure(state, Box::pin(store_packs(state, folder, found)).await);
 }
 
-fn told(state: &State, outcome: Result<(), Error>) {
+fn log_failure(state: &State, outcome: Result<(), Error>) {
     if let Err(error) = outcome {
         state.metrics.packs.failures.inc();
         warn!(
@@ -77,7 +77,7 @@ async fn blocking<T: Send + 'static>(
 async fn fetch_missing(state: &State, folder: &PackFolder) -> Result<(), Error> {
     let mut stored = state.artifacts.pack_list().await?;
     stored.retain(|pack| pack.engine == folder.engine && pack.size > 0);
-    let made = folder.cache.made();
+    let made = folder.cache.unreplicated();
     for name in folder.cache.names() {
         let is = |other: &Digest| *other == name;
         if !stored.iter().any(|pack| is(&pack.name)) && !made.iter().any(|(made, _)| is(made)) {
@@ -96,7 +96,7 @@ async fn fetch_missing(state: &State, folder: &PackFolder) -> Result<(), Error> 
         if folder.cache.names().contains(&pack.name) {
             continue;
         }
-        if let Err(reason) = take(state, folder, &pack).await? {
+        if let Err(reason) = fetch_pack(state, folder, &pack).await? {
             warn!(pack = %pack.name, reason, "a pack of the compile cache is not trusted; it is removed");
             state.metrics.packs.refused.inc();
             let artifacts = &state.artifacts;
@@ -107,7 +107,7 @@ async fn fetch_missing(state: &State, folder: &PackFolder) -> Result<(), Error> 
 }
 
 /// Fetches one pack; the inner error says why it is not trusted.
-async fn take(
+async fn fetch_pack(
     state: &State,
     folder: &PackFolder,
     pack: &StoredPack,
@@ -132,7 +132,7 @@ async fn take(
         return Ok(Err("its bytes are not those that were signed"));
     }
     let (cache, name) = (folder.cache.clone(), pack.name);
-    blocking(move || cache.keep(incoming, &name)).await?;
+    blocking(move || cache.store(incoming, &name)).await?;
     Ok(Ok(()))
 }
 
@@ -181,13 +181,13 @@ async fn write(
     Ok(left == 0 && hash.finish() == head.pack)
 }
 
-async fn put_away(state: &State, folder: &PackFolder, found: &CacheUse) -> Result<(), Error> {
+async fn store_packs(state: &State, folder: &PackFolder, found: &CacheUse) -> Result<(), Error> {
     let (artifacts, engine) = (&state.artifacts, &folder.engine);
     for name in &found.damaged {
         state.metrics.packs.refused.inc();
         artifacts.pack_delete(engine, name).await?;
     }
-    for (name, size) in folder.cache.made() {
+    for (name, size) in folder.cache.unreplicated() {
         let text = PackHead::signed_text(engine, &name, size);
         let head = PackHead {
             engine: engine.clone(),
@@ -196,7 +196,7 @@ async fn put_away(state: &State, folder: &PackFolder, found: &CacheUse) -> Resul
             signature: authority::sign(state, &text, fdn_service::now()).await?,
         };
         artifacts.pack_put(&head, &folder.cache.path(&name)).await?;
-        folder.cache.known(&name);
+        folder.cache.mark_replicated(&name);
         info!(pack = %name, size, "what was compiled is in the compile cache");
     }
     let mut stored = artifacts.pack_list().await?;

@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::upload::Compiled;
 
 /// Stores the machine code of a component. Without it nodes compile the component themselves, so a failure is only logged.
-pub(super) async fn keep(state: &State, component: Digest, compiled: &Compiled) {
+pub(super) async fn store(state: &State, component: Digest, compiled: &Compiled) {
     if let Err(error) = sign_and_put(state, component, compiled).await {
         state.metrics.artifacts.compiled_failures.inc();
         warn!(%component, error = chain(&error), "machine code cannot be kept; nodes compile for themselves");

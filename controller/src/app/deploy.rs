@@ -35,8 +35,8 @@ use super::{compile_cache, label, repository, secrets, signing};
 
 use crate::Error;
 use crate::artifacts::Object;
-use crate::reconcile::desired::tell_nodes;
-use crate::reconcile::place::Placed;
+use crate::reconcile::desired::announce_to_nodes;
+use crate::reconcile::place::AppPlacement;
 use crate::settings::RepositorySettings;
 use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_upsert};
@@ -47,7 +47,7 @@ use crate::store::label::label_set;
 use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, function_version_next, version_get, version_insert};
 use crate::upload::signature::{Signature, Signer};
-use crate::upload::{Compiled, Component, Judged};
+use crate::upload::{Compiled, Component, ValidatedUpload};
 use first::first_plan;
 pub(super) use first::{first_holders, first_write};
 use forms::FormCandidate;
@@ -185,7 +185,7 @@ async fn deploy_inner(
             return Ok(response);
         }
     }
-    let steps = judge(state, &mut candidate, upload.signature).await?;
+    let steps = validate(state, &mut candidate, upload.signature).await?;
     // Large writes happen before the lock, so that no other change waits for them.
     let object = claim_and_put(state, &candidate).await?;
     let _alone = state.changes.lock().await;
@@ -197,7 +197,7 @@ async fn deploy_inner(
 }
 
 /// Runs every check, the cheap ones first. Returns the results.
-async fn judge(
+async fn validate(
     state: &State,
     candidate: &mut Candidate,
     signature: Option<Signature>,
@@ -212,12 +212,12 @@ async fn judge(
     // Nothing is compiled that has no room in the repository, or whose sender may not upload.
     let settings = &state.settings.repository;
     let mut connection = state.store.read().await?;
-    repository::admit(&mut connection, settings, *tenant, candidate.bytes()).await?;
+    repository::check_storage(&mut connection, settings, *tenant, candidate.bytes()).await?;
     drop(connection);
-    let (signer, first) = signing::judge(state, *tenant, manifest, component, signature).await?;
+    let (signer, first) = signing::check(state, *tenant, manifest, component, signature).await?;
     let mut steps = vec![first];
-    let judged = judge_artifact(state, component, manifest, secrets).await?;
-    steps.extend(judged.steps);
+    let validated = validate_artifact(state, component, manifest, secrets).await?;
+    steps.extend(validated.steps);
     let Candidate {
         tenant,
         manifest,
@@ -225,27 +225,27 @@ async fn judge(
         forms,
         ..
     } = &mut *candidate;
-    steps.extend(forms::judge(state, *tenant, manifest, secrets, forms).await?);
-    steps.extend(devices::found(state, manifest));
+    steps.extend(forms::validate(state, *tenant, manifest, secrets, forms).await?);
+    steps.extend(devices::validation_step(state, manifest));
     candidate.signer = signer;
-    candidate.compiled = judged.compiled;
+    candidate.compiled = validated.compiled;
     Ok(steps)
 }
 
 /// Validates a single artifact. Parts that other controllers have compiled are not compiled again, and what is compiled here is stored for the
 /// next one.
-async fn judge_artifact(
+async fn validate_artifact(
     state: &State,
     component: &Component,
     manifest: &Manifest,
     secrets: &BTreeMap<SecretName, Secret>,
-) -> Result<Judged, Error> {
+) -> Result<ValidatedUpload, Error> {
     if manifest.runtime == RuntimeKind::Wasm {
         compile_cache::fetch(state).await;
     }
-    let judged = state.uploads.judge(component, manifest, secrets).await?;
-    compile_cache::keep(state, judged.cache.as_ref()).await;
-    Ok(judged)
+    let validated = state.uploads.validate(component, manifest, secrets).await?;
+    compile_cache::store(state, validated.cache.as_ref()).await;
+    Ok(validated)
 }
 
 impl Candidate {
@@ -365,7 +365,7 @@ async fn claim_and_put_one(
     let put = state.artifacts.put(&object, component.path()).await;
     put.inspect_err(|_| state.metrics.artifacts.write_failures.inc())?;
     if let Some(code) = compiled {
-        super::compiled::keep(state, digest, code).await;
+        super::compiled::store(state, digest, code).await;
     }
     Ok(object)
 }
@@ -484,10 +484,10 @@ async fn version_write(
 ) -> Result<VersionNumber, Error> {
     let NewVersion { candidate, now, .. } = new;
     let (tenant, size) = (candidate.tenant, candidate.component.size());
-    repository::admit(&mut *connection, settings, tenant, candidate.bytes()).await?;
+    repository::check_storage(&mut *connection, settings, tenant, candidate.bytes()).await?;
     let others = candidate.forms.iter().map(|form| form.signer.as_ref());
     for signer in std::iter::once(candidate.signer.as_ref()).chain(others) {
-        signing::admit(&mut *connection, tenant, signer).await?;
+        signing::recheck(&mut *connection, tenant, signer).await?;
     }
     let function = candidate.app.clone().into();
     let number = function_version_next(connection, tenant, &function, now).await?;
@@ -516,7 +516,7 @@ struct Change<'a> {
     candidate: &'a Candidate,
     workflow: Workflow,
     version: VersionNumber,
-    placed: &'a Placed,
+    placed: &'a AppPlacement,
     holders: Holders,
     actor: &'a Actor,
     revision: Revision,
@@ -583,6 +583,6 @@ pub(super) async fn supersede(
         ..old
     };
     app_upsert(&mut *connection, &row).await?;
-    tell_nodes(connection, &row, now).await?;
+    announce_to_nodes(connection, &row, now).await?;
     Ok(row)
 }

@@ -9,12 +9,12 @@ use fdn_core::api::{
 use fdn_core::fleet::NodeState;
 use fdn_core::label::Labels;
 use fdn_core::message::{AppObserved, AppPhase, Holders};
-use fdn_core::rollout::BadMark;
+use fdn_core::rollout::VersionRejection;
 use fdn_core::{AppName, ClusterId, FunctionName, Resources, Revision, TenantId, Timestamp};
 
 use super::rollout::shown;
 use crate::Error;
-use crate::reconcile::node_registry::{NodeRegistry, Seen};
+use crate::reconcile::node_registry::{NodeEntry, NodeRegistry};
 use crate::state::{State, lock};
 use crate::store::StoreError;
 use crate::store::app::{AppFilter, AppRow, app_get, app_page};
@@ -37,7 +37,7 @@ pub fn network(state: &State) -> NetworkInfo {
 }
 
 /// A node according to its last report.
-pub(super) fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
+pub(super) fn node(seen: &NodeEntry, now: Timestamp) -> NodeInfo {
     let status = &seen.status;
     NodeInfo {
         node: status.node.clone(),
@@ -168,18 +168,18 @@ fn functions_of(app: &AppRow) -> Vec<FunctionName> {
 }
 
 /// The live nodes of the clusters that hold an app; other nodes do not get it.
-fn told<'a>(
+fn informed_nodes<'a>(
     holders: &'a Holders,
     live: &'a NodeRegistry,
     now: Timestamp,
-) -> impl Iterator<Item = &'a Seen> {
+) -> impl Iterator<Item = &'a NodeEntry> {
     live.alive(now)
         .filter(|seen| holders.has(&seen.status.cluster))
 }
 
 /// The number of live nodes that serve the current revision of an app, and of all that should.
 pub(super) fn readiness(app: &AppRow, live: &NodeRegistry, now: Timestamp) -> (u32, u32) {
-    let observed = told(&app.holders, live, now)
+    let observed = informed_nodes(&app.holders, live, now)
         .map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
     let (mut ready, mut total) = (0, 0);
     for observed in observed {
@@ -245,7 +245,7 @@ pub async fn app(state: &State, tenant: TenantId, name: &AppName) -> Result<AppD
     tx.commit().await.map_err(StoreError::from)?;
     let now = fdn_service::now();
     let live = lock(&state.live);
-    let nodes = told(&app.holders, &live, now)
+    let nodes = informed_nodes(&app.holders, &live, now)
         .map(|seen| NodeProgress {
             node: seen.status.node.clone(),
             cluster: seen.status.cluster.clone(),
@@ -274,7 +274,7 @@ pub async fn app(state: &State, tenant: TenantId, name: &AppName) -> Result<AppD
     })
 }
 
-fn version_info(row: VersionRow, bad: Option<BadMark>, labels: Labels) -> VersionInfo {
+fn version_info(row: VersionRow, bad: Option<VersionRejection>, labels: Labels) -> VersionInfo {
     VersionInfo {
         version: row.number,
         digest: row.digest,
@@ -333,8 +333,10 @@ mod tests {
             live.observe(fixture::status(node, cluster), Timestamp(0));
         }
         let nodes = |holders: Holders| -> Vec<String> {
-            let told = told(&holders, &live, Timestamp(1));
-            told.map(|seen| seen.status.node.to_string()).collect()
+            let informed_nodes = informed_nodes(&holders, &live, Timestamp(1));
+            informed_nodes
+                .map(|seen| seen.status.node.to_string())
+                .collect()
         };
         let eu: ClusterId = "eu".parse().expect("an id");
         assert_eq!(nodes(Holders::only([eu].into())), ["a", "c"]);

@@ -5,7 +5,7 @@ use fdn_core::{DeviceId, NodeId, Timestamp};
 use tracing::info;
 
 use super::actor::Actor;
-use super::authority::tell;
+use super::authority::push_fleet;
 use super::enrol::audit;
 use super::fleet::node_detail;
 use crate::Error;
@@ -41,7 +41,7 @@ pub async fn restore(
         revision_lock(&mut tx).await?;
         let revision = revision_next(&mut tx).await?;
         device_restore_put(&mut tx, node, device, revision, &actor.name, now).await?;
-        tell(state, &mut tx, revision, now).await?;
+        push_fleet(state, &mut tx, revision, now).await?;
         let state_of = |restored: bool| Some(serde_json::json!({ "device": device, "restored": restored }));
         let states = (state_of(false), state_of(true));
         audit(&mut tx, actor, "node.restore-device", node, states, now).await?;

@@ -10,7 +10,7 @@ use tracing::info;
 use super::actor::Actor;
 use super::policy::{audit, existing};
 use crate::Error;
-use crate::reconcile::desired::tell_dns;
+use crate::reconcile::desired::announce_to_dns;
 use crate::state::State;
 use crate::store::app::{AppRow, app_upsert};
 use crate::store::audit::{AuditEntry, audit_insert};
@@ -29,7 +29,7 @@ impl Coded for TtlError {
     }
 }
 
-fn told(state: &State, row: AppRow) -> AppDns {
+fn to_info(state: &State, row: AppRow) -> AppDns {
     AppDns {
         default: row.ttl.is_none(),
         ttl: row.ttl.unwrap_or(state.settings.planner.ttl),
@@ -44,7 +44,7 @@ fn told(state: &State, row: AppRow) -> AppDns {
 /// When there is no such app or the store fails.
 pub async fn get(state: &State, tenant: TenantId, app: &AppName) -> Result<AppDns, Error> {
     let row = existing(&mut *state.store.read().await?, tenant, app).await?;
-    Ok(told(state, row))
+    Ok(to_info(state, row))
 }
 
 /// Sets the DNS settings of an app. Setting the same again changes nothing.
@@ -55,10 +55,10 @@ pub async fn set(
     state: &State,
     (tenant, actor): (TenantId, &Actor),
     app: &AppName,
-    wish: PutAppDns,
+    request: PutAppDns,
     now: Timestamp,
 ) -> Result<AppDns, Error> {
-    if let Some(problem) = wish.ttl.and_then(app_ttl_problem) {
+    if let Some(problem) = request.ttl.and_then(app_ttl_problem) {
         return Err(TtlError(problem).into());
     }
     let network = state.ttl_s();
@@ -66,23 +66,23 @@ pub async fn set(
     let (row, changed): (AppRow, bool) = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
         let old = existing(&mut tx, tenant, app).await?;
-        if old.ttl == wish.ttl {
+        if old.ttl == request.ttl {
             return Ok((old, false));
         }
         let state = |ttl| serde_json::to_string(&PutAppDns { ttl }).ok();
         let entry = AuditEntry {
             before: state(old.ttl),
-            after: state(wish.ttl),
+            after: state(request.ttl),
             ..audit(actor, tenant, "dns.set", app, now)
         };
         let row = AppRow {
-            ttl: wish.ttl,
+            ttl: request.ttl,
             bindings_revision: revision,
             ..old
         };
         app_upsert(&mut tx, &row).await?;
         let bindings = binding_list(&mut tx, app).await?;
-        tell_dns(&mut tx, &row, &bindings, network, now).await?;
+        announce_to_dns(&mut tx, &row, &bindings, network, now).await?;
         audit_insert(&mut tx, &entry).await?;
         Ok::<_, Error>((row, true))
     })?;
@@ -90,5 +90,5 @@ pub async fn set(
         state.outbox_wake.notify_one();
         info!(%app, %actor, "how DNS answers for an app was set");
     }
-    Ok(told(state, row))
+    Ok(to_info(state, row))
 }

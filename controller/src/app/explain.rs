@@ -9,10 +9,10 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, StageName, TenantId, Timestamp}
 use super::describe::binding_info;
 use crate::Error;
 use crate::reconcile::actual::Factors;
-use crate::reconcile::compared::{Known, compared};
+use crate::reconcile::compared::{AppContext, compared};
 use crate::reconcile::desired::versions_of;
-use crate::reconcile::forms::{Asking, Decided, Variants, as_told, decide};
-use crate::reconcile::place::{Before, PlanExplanation};
+use crate::reconcile::forms::{FormDecisions, FormInput, Variants, decide, mark_announced};
+use crate::reconcile::place::{PlanExplanation, PreviousPlans};
 use crate::reconcile::world::{Presence, Profiles, World};
 use crate::reconcile::{expected, variants_of};
 use crate::state::{State, lock};
@@ -53,8 +53,9 @@ pub async fn explain(
     let rate = lock(&state.live).rate(name, now);
     let is_called = rate > 0.0;
     let profiles = world.profiles(name, &app.workflow, |stage| expected(stage, &versions));
-    let previous = bound
-        .and_then(|binding| Before::new(&plans, &bindings).stages(&app.workflow, binding.prefix));
+    let previous = bound.and_then(|binding| {
+        PreviousPlans::new(&plans, &bindings).stages(&app.workflow, binding.prefix)
+    });
     let view = world.view(client).estimates;
     let workflow = world.learned(name, &app.workflow);
     let runs = |stage: &StageName, cluster: &ClusterId| {
@@ -66,7 +67,7 @@ pub async fn explain(
     let (forms, factors) = learnt(state, &world, (&app, of), (&variants, rate), now);
     let serving = world.serving_in(Some(name), of, &forms);
     let mut of_forms = forms.terms(&world, &workflow);
-    as_told(&mut of_forms, &app.forms);
+    mark_announced(&mut of_forms, &app.forms);
     let presence = Presence {
         runs: &runs,
         is_called,
@@ -82,7 +83,7 @@ pub async fn explain(
     });
     let actual = places.map_or_else(Vec::new, |places| {
         let learner = lock(&state.learner);
-        let known = Known {
+        let known = AppContext {
             app: name,
             workflow: &workflow,
             profiles: &profiles,
@@ -128,9 +129,9 @@ fn learnt(
     (app, of): (&AppRow, (&Workflow, &Profiles)),
     (variants, rate): (&Variants, f64),
     now: Timestamp,
-) -> (Decided, Factors) {
+) -> (FormDecisions, Factors) {
     let learner = lock(&state.learner);
-    let asking = Asking {
+    let input = FormInput {
         app: Some(&app.name),
         workflow: of.0,
         variants,
@@ -138,7 +139,7 @@ fn learnt(
         revision: app.revision,
         rate: rate / app.primaries.len().max(1) as f64,
     };
-    let forms = decide(world, &learner, &asking, now);
+    let forms = decide(world, &learner, &input, now);
     let factors = learner.of(world, &app.name).factors(world, of, now);
     let factors = forms.factors(world, of, &factors);
     (forms, factors)

@@ -13,7 +13,7 @@ use sqlx::AnyConnection;
 use tracing::info;
 
 use super::actor::Actor;
-use super::authority::tell;
+use super::authority::push_fleet;
 use super::describe;
 use super::enrol::{EnrolError, audit};
 use crate::Error;
@@ -29,7 +29,7 @@ use crate::store::enrolment::{
     cordon_insert, cordon_list, enrolment_get, enrolment_list, enrolment_list_after,
     enrolment_remove,
 };
-use crate::store::lease::{lease_end, lease_get};
+use crate::store::lease::{lease_get, lease_release};
 use crate::store::node::node_delete;
 use crate::store::revision::{revision_current, revision_lock, revision_next};
 use crate::store::{StoreError, in_transaction};
@@ -75,24 +75,24 @@ pub async fn admin_state(
 pub async fn create(
     state: &State,
     actor: &Actor,
-    wish: &CreateCluster,
+    request: &CreateCluster,
     now: Timestamp,
 ) -> Result<ClusterInfo, Error> {
     let place = in_transaction!(state.store, tx => {
-        let known = region_get(&mut tx, &wish.region).await?;
-        let location = wish.location.or(known).ok_or_else(|| Error::BadRequest(format!(
-            "region {} is new: say where it is, with --location LAT,LON", wish.region
+        let known = region_get(&mut tx, &request.region).await?;
+        let location = request.location.or(known).ok_or_else(|| Error::BadRequest(format!(
+            "region {} is new: say where it is, with --location LAT,LON", request.region
         )))?;
-        region_insert(&mut tx, &wish.region, location, now).await?;
+        region_insert(&mut tx, &request.region, location, now).await?;
         let row = ClusterRow {
-            id: wish.cluster.clone(),
-            region: wish.region.clone(),
+            id: request.cluster.clone(),
+            region: request.region.clone(),
             location,
             created_by: Some(actor.to_string()),
         };
         if !cluster_create(&mut tx, &row, now).await? {
             return Err(Error::Conflict(format!(
-                "there is a cluster {} already; `fdn cluster describe {}` shows it", wish.cluster, wish.cluster
+                "there is a cluster {} already; `fdn cluster describe {}` shows it", request.cluster, request.cluster
             )));
         }
         let entry = AuditEntry {
@@ -100,16 +100,16 @@ pub async fn create(
             actor: actor.clone(),
             tenant: None,
             action: "cluster.create",
-            subject: format!("cluster/{}", wish.cluster),
+            subject: format!("cluster/{}", request.cluster),
             before: None,
             after: Some(serde_json::json!({ "region": row.region, "location": row.location }).to_string()),
         };
         audit_insert(&mut tx, &entry).await?;
         Ok::<_, Error>((row.region, row.location))
     })?;
-    lock(&state.live).made(wish.cluster.clone(), place);
-    info!(cluster = %wish.cluster, region = %wish.region, %actor, "a cluster was made");
-    Ok(cluster_detail(state, &wish.cluster, now).await?.info)
+    lock(&state.live).register_cluster(request.cluster.clone(), place);
+    info!(cluster = %request.cluster, region = %request.region, %actor, "a cluster was made");
+    Ok(cluster_detail(state, &request.cluster, now).await?.info)
 }
 
 /// All clusters, by name: those that operators created and those that nodes report.
@@ -315,7 +315,7 @@ pub async fn cordon(
             return Ok(None);
         }
         let revision = revision_next(&mut tx).await?;
-        tell(state, &mut tx, revision, now).await?;
+        push_fleet(state, &mut tx, revision, now).await?;
         let state_of = |cordoned: bool| Some(serde_json::json!({ "cordoned": cordoned }));
         audit(&mut tx, actor, action, node, (state_of(!cordoned), state_of(cordoned)), now).await?;
         Ok::<_, Error>(Some(admin_state(&mut tx, after).await?))
@@ -356,9 +356,9 @@ pub async fn remove(
         certificate_revoke(&mut tx, node, now).await?;
         cordon_delete(&mut tx, node).await?;
         device_restore_forget(&mut tx, node).await?;
-        lease_end(&mut tx, node, now).await?;
+        lease_release(&mut tx, node, now).await?;
         node_delete(&mut tx, node).await?;
-        tell(state, &mut tx, revision, now).await?;
+        push_fleet(state, &mut tx, revision, now).await?;
         let before = serde_json::json!({ "cluster": detail.info.cluster, "state": detail.info.state });
         audit(&mut tx, actor, "node.remove", node, (Some(before), None), now).await?;
         Ok::<_, Error>(admin_state(&mut tx, after).await?)
@@ -419,7 +419,7 @@ pub async fn dns_remove(
         })?;
         enrolment_remove(&mut tx, server, now).await?;
         certificate_revoke(&mut tx, server, now).await?;
-        tell(state, &mut tx, revision, now).await?;
+        push_fleet(state, &mut tx, revision, now).await?;
         let before = serde_json::json!({ "cluster": row.cluster });
         audit(&mut tx, actor, "dns.remove", server, (Some(before), None), now).await
     })?;

@@ -46,7 +46,7 @@ impl Refusal {
 
 /// Whether a request with a key is the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Attempt {
     /// The first one, to be carried out.
     First,
     /// A retry, with the response of the first one.
@@ -54,7 +54,7 @@ pub enum Turn {
 }
 
 /// Compares a request that could not begin with the recorded one of its key.
-fn judge(row: &IdempotencyRow, request: &str) -> Result<(), Refusal> {
+fn check(row: &IdempotencyRow, request: &str) -> Result<(), Refusal> {
     match row {
         row if row.request != request => Err(Refusal::Mismatch),
         row if row.answer.is_some() => Ok(()),
@@ -72,7 +72,12 @@ fn context(caller: &str, key: &str, request: &str) -> String {
 ///
 /// # Errors
 /// When the key was used for something else, the first request is still running or its response is lost, or the store fails.
-pub async fn begin(state: &State, caller: &str, key: &str, request: &str) -> Result<Turn, Error> {
+pub async fn begin(
+    state: &State,
+    caller: &str,
+    key: &str,
+    request: &str,
+) -> Result<Attempt, Error> {
     let settings = &state.settings.api;
     let now = fdn_service::now();
     let ago = |millis: u64| Timestamp(now.get().saturating_sub(millis));
@@ -86,19 +91,19 @@ pub async fn begin(state: &State, caller: &str, key: &str, request: &str) -> Res
         idempotency_get(&mut tx, caller, key).await
     })?;
     let Some(row) = there else {
-        return Ok(Turn::First);
+        return Ok(Attempt::First);
     };
-    judge(&row, request)?;
+    check(&row, request)?;
     let sealed = row.answer.ok_or(Refusal::Lost)?;
     let answer = state.key.open(&context(caller, key, request), &sealed)?;
-    Ok(Turn::Again(answer))
+    Ok(Attempt::Again(answer))
 }
 
 /// Stores the response of a request that was carried out. If this fails, the request still counts as carried out.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn keep(
+pub async fn store_answer(
     state: &State,
     caller: &str,
     key: &str,
@@ -136,10 +141,10 @@ mod tests {
             done_at: done.then_some(Timestamp(2)),
             answer: answer.then(|| Sealed(String::new())),
         };
-        assert_eq!(judge(&row(true, true), "a"), Ok(()));
-        assert_eq!(judge(&row(true, true), "b"), Err(Refusal::Mismatch));
-        assert_eq!(judge(&row(false, false), "b"), Err(Refusal::Mismatch));
-        assert_eq!(judge(&row(true, false), "a"), Err(Refusal::Lost));
-        assert_eq!(judge(&row(false, false), "a"), Err(Refusal::Running));
+        assert_eq!(check(&row(true, true), "a"), Ok(()));
+        assert_eq!(check(&row(true, true), "b"), Err(Refusal::Mismatch));
+        assert_eq!(check(&row(false, false), "b"), Err(Refusal::Mismatch));
+        assert_eq!(check(&row(true, false), "a"), Err(Refusal::Lost));
+        assert_eq!(check(&row(false, false), "a"), Err(Refusal::Running));
     }
 }

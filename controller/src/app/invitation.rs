@@ -18,8 +18,8 @@ use super::access::token_hash;
 use super::actor::Actor;
 use super::authority::later;
 use super::login::{
-    Begun, address, failed, hash_chosen, hash_unknown, keep_session, may_try, new_session,
-    succeeded,
+    NewSession, address, check_throttle, failed, hash_chosen, hash_unknown, keep_session,
+    new_session, succeeded,
 };
 use super::user;
 use crate::Error;
@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::invitation::{
-    InvitationRow, Invited, invitation_get, invitation_put, invitation_take,
+    InvitationRow, InvitedUser, invitation_get, invitation_put, invitation_take,
 };
 use crate::store::oidc::user_is_of_provider;
 use crate::store::revision::revision_lock;
@@ -73,19 +73,19 @@ impl Coded for InvitationError {
 pub async fn create(
     state: &State,
     actor: &Actor,
-    wish: &InviteUser,
+    request: &InviteUser,
 ) -> Result<CreatedInvitation, Error> {
-    let (ttl, ttl_max) = (wish.ttl, state.settings.accounts.invitation_ttl_max);
+    let (ttl, ttl_max) = (request.ttl, state.settings.accounts.invitation_ttl_max);
     if ttl.as_millis() < 1000 || ttl > ttl_max {
         return Err(Error::BadRequest(format!(
             "ttl: an invitation lives from 1s to {ttl_max}, not {ttl}"
         )));
     }
-    let (now, name) = (fdn_service::now(), &wish.name);
+    let (now, name) = (fdn_service::now(), &request.name);
     let token = Invitation::new(name.clone(), Secret::random()?.expose())?;
     let fresh = UserRow::new(
         name.clone(),
-        wish.network_role,
+        request.network_role,
         hash_unknown(state).await?,
         now,
     );
@@ -104,8 +104,8 @@ pub async fn create(
         revision_lock(&mut tx).await?;
         let made = user_insert(&mut tx, &fresh).await?;
         let role = match made {
-            true => wish.network_role,
-            false => invited_before(&mut tx, wish).await?.network_role,
+            true => request.network_role,
+            false => invited_before(&mut tx, request).await?.network_role,
         };
         invitation_put(&mut tx, &row).await?;
         let after = json!({ "network_role": role, "new_user": made, "expires_at": info.expires_at });
@@ -125,10 +125,10 @@ pub async fn create(
 /// Returns an existing user if they may be invited again.
 async fn invited_before(
     connection: &mut AnyConnection,
-    wish: &InviteUser,
+    request: &InviteUser,
 ) -> Result<UserInfo, Error> {
-    let name = &wish.name;
-    let info = user::present(connection, name).await?.info;
+    let name = &request.name;
+    let info = user::existing(connection, name).await?.info;
     let conflict = |text: String| Err(Error::Conflict(text));
     if user_is_of_provider(connection, name).await? {
         return conflict(format!(
@@ -145,7 +145,7 @@ async fn invited_before(
             "user {name} is disabled; `fdn user enable {name}` comes first"
         ));
     }
-    if wish.network_role.is_some() && wish.network_role != info.network_role {
+    if request.network_role.is_some() && request.network_role != info.network_role {
         return conflict(format!(
             "user {name} is there with another role in the network; `fdn user role {name} ROLE` changes it"
         ));
@@ -162,7 +162,7 @@ pub async fn accept(
     state: &State,
     request: AcceptInvitation,
     actor: &Actor,
-) -> Result<Begun, Error> {
+) -> Result<NewSession, Error> {
     let AcceptInvitation {
         token,
         password,
@@ -170,10 +170,10 @@ pub async fn accept(
     } = request;
     let token: Invitation = token.parse()?;
     let (now, from, user) = (fdn_service::now(), address(actor), token.user());
-    may_try(state, user.as_str(), from, now)?;
+    check_throttle(state, user.as_str(), from, now)?;
     let hash = token_hash(token.secret());
     let found = invitation_get(&mut *state.store.read().await?, user).await?;
-    if let Err(error) = judge(found.as_ref(), &hash, now) {
+    if let Err(error) = check(found.as_ref(), &hash, now) {
         if error == InvitationError::Unknown {
             failed(state, user.as_str(), from, now);
         }
@@ -187,7 +187,7 @@ pub async fn accept(
     let entry = AuditEntry {
         after: Some(after.to_string()),
         ..user::audit(
-            &actor.known_as(user.as_str()),
+            &actor.with_name(user.as_str()),
             user,
             "invitation.accept",
             now,
@@ -210,24 +210,24 @@ pub async fn accept(
 }
 
 /// Checks an invitation against the hash of the secret shown. Only a holder of the secret learns that it has expired.
-fn judge(found: Option<&Invited>, hash: &str, now: Timestamp) -> Result<(), InvitationError> {
+fn check(found: Option<&InvitedUser>, hash: &str, now: Timestamp) -> Result<(), InvitationError> {
     // Both are hashes: the time of the comparison reveals nothing about the secret.
     let known = found.filter(|one| one.row.hash == hash && one.disabled_at.is_none());
-    let Some(Invited { row, .. }) = known else {
+    let Some(InvitedUser { row, .. }) = known else {
         return Err(InvitationError::Unknown);
     };
     if now < row.info.expires_at {
         return Ok(());
     }
     Err(InvitationError::Expired {
-        ago: in_words(now.since(row.info.expires_at).as_secs()),
+        ago: rounded(now.since(row.info.expires_at).as_secs()),
         by: row.info.created_by.clone(),
         user: row.info.user.clone(),
     })
 }
 
 /// Rounds a duration down to the largest unit of which it has at least two.
-const fn in_words(seconds: u64) -> DurationMs {
+const fn rounded(seconds: u64) -> DurationMs {
     let unit = match seconds {
         0..120 => 1,
         120..7200 => 60,
@@ -242,8 +242,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
 
-    fn invited(expires_at: u64, disabled_at: Option<Timestamp>) -> Invited {
-        Invited {
+    fn invited(expires_at: u64, disabled_at: Option<Timestamp>) -> InvitedUser {
+        InvitedUser {
             row: InvitationRow {
                 info: InvitationInfo {
                     user: "ann".parse().expect("a name"),
@@ -260,9 +260,9 @@ mod tests {
     #[test]
     fn an_invitation_is_good_until_it_ends() {
         let open = invited(NOW.get() + 1, None);
-        assert_eq!(judge(Some(&open), "right", NOW), Ok(()));
+        assert_eq!(check(Some(&open), "right", NOW), Ok(()));
         let over = invited(NOW.get() - 7_300_000, None);
-        let error = judge(Some(&over), "right", NOW).expect_err("over");
+        let error = check(Some(&over), "right", NOW).expect_err("over");
         assert_eq!(error.code(), ErrorCode::InvitationExpired);
         let text = error.to_string();
         assert!(
@@ -282,14 +282,14 @@ mod tests {
             (Some(&disabled), "right"),
             (None, "right"),
         ] {
-            assert_eq!(judge(found, hash, NOW), Err(InvitationError::Unknown));
+            assert_eq!(check(found, hash, NOW), Err(InvitationError::Unknown));
         }
     }
 
     #[test]
     fn spans_are_told_in_a_unit_that_people_use() {
         for (seconds, words) in [(0, "0s"), (119, "119s"), (121, "2m"), (90_061, "25h")] {
-            assert_eq!(in_words(seconds).to_string(), words);
+            assert_eq!(rounded(seconds).to_string(), words);
         }
     }
 }

@@ -8,7 +8,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use fdn_core::job::{Course, Event, JobPriority, JobReceipt, JobState, is_target};
+use fdn_core::job::{Event, JobPriority, JobProgress, JobReceipt, JobState, is_target};
 use fdn_core::message::{Envelope, JobTicket, Message};
 use fdn_core::{
     AppName, ByteSize, Coded, DurationMs, ErrorCode, JobId, MessageId, TenantId, Timestamp,
@@ -20,13 +20,14 @@ use super::idempotency::Refusal;
 use crate::Error;
 use crate::artifacts::JobObject;
 use crate::error::chain;
-use crate::jobs::change::{Told, step};
+use crate::jobs::change::{EventDetails, step};
 use crate::jobs::webhooks;
 use crate::state::State;
 use crate::store::job::{
-    JobFilter, JobRow, job_by_key, job_bytes, job_get, job_insert, job_list, job_page, job_unsubmit,
+    JobFilter, JobRow, job_by_key, job_bytes, job_delete_submission, job_get, job_insert, job_list,
+    job_page,
 };
-use crate::store::job_look::lane_count;
+use crate::store::job_queries::lane_count;
 use crate::store::{Constraint, StoreError, in_transaction};
 
 /// Why a request about a job or schedule is refused.
@@ -86,7 +87,7 @@ impl Coded for JobError {
 
 /// A job to be submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct Submission {
     /// The priority.
     pub priority: JobPriority,
     /// The longest time it may wait before it is dropped.
@@ -104,48 +105,48 @@ pub struct Wish {
 }
 
 /// Validates a submission and creates its row.
-pub(crate) fn judged(
+pub(crate) fn validate(
     state: &State,
     (tenant, app): (TenantId, &AppName),
     by: &str,
-    wish: &Wish,
+    submission: &Submission,
     now: Timestamp,
 ) -> Result<JobRow, JobError> {
     let settings = &state.settings.jobs;
-    if wish.input.len() as u64 > settings.input_limit.as_bytes() {
+    if submission.input.len() as u64 > settings.input_limit.as_bytes() {
         return Err(JobError::TooLarge(settings.input_limit));
     }
-    let target = wish.target.clone().unwrap_or_else(|| "/".to_owned());
+    let target = submission.target.clone().unwrap_or_else(|| "/".to_owned());
     if !is_target(&target) {
         let text = "target: a path with or without a query, such as /resize?width=200";
         return Err(JobError::Invalid(text.to_owned()));
     }
-    let max_age = wish.max_age.unwrap_or(settings.max_age);
+    let max_age = submission.max_age.unwrap_or(settings.max_age);
     if max_age.as_millis() == 0 || max_age > settings.max_age_limit {
         return Err(JobError::Invalid(format!(
             "max_age: above 0 and at most {}",
             settings.max_age_limit
         )));
     }
-    if wish
+    if submission
         .deadline
         .is_some_and(|deadline| deadline.as_millis() == 0)
     {
         return Err(JobError::Invalid("deadline: above 0".to_owned()));
     }
-    if let Some(url) = &wish.webhook {
+    if let Some(url) = &submission.webhook {
         webhooks::check(url, settings.webhooks.private).map_err(JobError::Webhook)?;
     }
     let later = |span: DurationMs| Timestamp(now.get().saturating_add(span.as_millis()));
-    let deadline = wish.deadline.map(later);
+    let deadline = submission.deadline.map(later);
     let expires_at = deadline.map_or(later(max_age), |end| end.min(later(max_age)));
     Ok(JobRow {
         id: JobId::from_uuid(uuid::Uuid::now_v7()),
         tenant,
         app: app.clone(),
-        course: Course::submitted(now, expires_at),
+        progress: JobProgress::submitted(now, expires_at),
         generation: 1,
-        priority: wish.priority,
+        priority: submission.priority,
         deadline,
         submitted_at: now,
         submitted_by: by.to_owned(),
@@ -155,30 +156,30 @@ pub(crate) fn judged(
         cluster: None,
         reason: None,
         target,
-        content_type: wish.content_type.clone(),
-        input_size: wish.input.len() as u64,
+        content_type: submission.content_type.clone(),
+        input_size: submission.input.len() as u64,
         status: None,
         result_type: None,
         result_size: None,
         result_attempt: None,
-        webhook: wish.webhook.clone(),
+        webhook: submission.webhook.clone(),
         request: None,
         history: Vec::new(),
     })
 }
 
 /// The hash of a submission with an idempotency key, to recognize the same one. Keyed, since inputs may be guessed.
-fn request_hash(state: &State, app: &AppName, wish: &Wish) -> String {
-    let input = fdn_core::Digest::of(&wish.input);
+fn request_hash(state: &State, app: &AppName, submission: &Submission) -> String {
+    let input = fdn_core::Digest::of(&submission.input);
     let text = format!(
         "fdn-job\n{app}\n{:?}\n{input}",
         (
-            wish.priority,
-            wish.max_age,
-            wish.deadline,
-            &wish.webhook,
-            &wish.target,
-            &wish.content_type,
+            submission.priority,
+            submission.max_age,
+            submission.deadline,
+            &submission.webhook,
+            &submission.target,
+            &submission.content_type,
         )
     );
     state.token.derive(&text).expose().to_owned()
@@ -202,12 +203,12 @@ pub async fn submit(
     actor: &Actor,
     (tenant, app): (TenantId, &AppName),
     key: Option<&str>,
-    wish: Wish,
+    submission: Submission,
 ) -> Result<Accepted, Error> {
     let now = fdn_service::now();
-    let mut row = judged(state, (tenant, app), &actor.name, &wish, now)?;
-    row.request = key.map(|_| request_hash(state, app, &wish));
-    if let Some(before) = earlier(
+    let mut row = validate(state, (tenant, app), &actor.name, &submission, now)?;
+    row.request = key.map(|_| request_hash(state, app, &submission));
+    if let Some(before) = find_earlier(
         state,
         (tenant, app),
         &actor.name,
@@ -226,7 +227,7 @@ pub async fn submit(
         return Err(JobError::Full(most, app.clone()).into());
     }
     let large = row.input_size > state.settings.jobs.inline_limit.as_bytes();
-    let inline = (!large).then(|| STANDARD.encode(&wish.input));
+    let inline = (!large).then(|| STANDARD.encode(&submission.input));
     let inserted: Result<(), StoreError> = in_transaction!(state.store, tx => {
         job_insert(&mut tx, &row, inline.as_deref(), key).await
     });
@@ -237,7 +238,7 @@ pub async fn submit(
             constraint: Constraint::Unique,
             ..
         }) if key.is_some() => {
-            let found = earlier(
+            let found = find_earlier(
                 state,
                 (tenant, app),
                 &actor.name,
@@ -252,11 +253,11 @@ pub async fn submit(
     if large
         && let Err(error) = state
             .artifacts
-            .object_put(row.id, JobObject::Input, wish.input)
+            .object_put(row.id, JobObject::Input, submission.input)
             .await
     {
         state.metrics.artifacts.write_failures.inc();
-        if let Err(error) = take_back(state, row.id).await {
+        if let Err(error) = delete_submission(state, row.id).await {
             warn!(job = %row.id, error = chain(&error), "a job that was not accepted waits for the sweep");
         }
         return Err(error.into());
@@ -274,7 +275,7 @@ pub async fn submit(
 async fn announce(state: &State, row: &JobRow) -> Result<(), Error> {
     match publish(state, row.id).await {
         Ok(()) => {
-            step(state, row.id, Event::Confirmed, &Told::default()).await?;
+            step(state, row.id, Event::Confirmed, &EventDetails::default()).await?;
             // The job may have been dispatched, ended or cancelled by now: it was accepted in any case.
             let there = job_get(&mut *state.store.read().await?, row.id).await?;
             there.map(drop).ok_or_else(|| JobError::NotAccepted.into())
@@ -282,13 +283,13 @@ async fn announce(state: &State, row: &JobRow) -> Result<(), Error> {
         Err(error) => {
             warn!(job = %row.id, error = chain(&error), "a job's ticket was not confirmed");
             // If the store fails too, the caller gets that error: it is unknown then whether anything is stored.
-            if take_back(state, row.id).await? {
+            if delete_submission(state, row.id).await? {
                 return Err(JobError::NotAccepted.into());
             }
             // The ticket had arrived, and a dispatcher has accepted the job.
             let there = job_get(&mut *state.store.read().await?, row.id).await?;
             match there {
-                Some(job) if job.course.state != JobState::Submitted => Ok(()),
+                Some(job) if job.progress.state != JobState::Submitted => Ok(()),
                 _ => Err(JobError::NotAccepted.into()),
             }
         }
@@ -314,9 +315,9 @@ pub(crate) async fn publish(state: &State, job: JobId) -> Result<(), fdn_bus::Bu
 ///
 /// # Errors
 /// When the store fails.
-pub(crate) async fn take_back(state: &State, job: JobId) -> Result<bool, Error> {
+pub(crate) async fn delete_submission(state: &State, job: JobId) -> Result<bool, Error> {
     let gone: bool = in_transaction!(state.store, tx => {
-        Ok::<_, Error>(job_unsubmit(&mut tx, job).await?)
+        Ok::<_, Error>(job_delete_submission(&mut tx, job).await?)
     })?;
     if gone && let Err(error) = state.artifacts.objects_delete(job).await {
         warn!(%job, error = chain(&error), "the input of a job that was not accepted stays");
@@ -325,7 +326,7 @@ pub(crate) async fn take_back(state: &State, job: JobId) -> Result<bool, Error> 
 }
 
 /// The job that an earlier request with this key submitted.
-async fn earlier(
+async fn find_earlier(
     state: &State,
     (tenant, app): (TenantId, &AppName),
     by: &str,
@@ -338,7 +339,7 @@ async fn earlier(
     if row.request.as_deref() != request {
         return Err(Refusal::Mismatch.into());
     }
-    if row.course.state == JobState::Submitted {
+    if row.progress.state == JobState::Submitted {
         return Err(Refusal::Running.into());
     }
     Ok(Some(Accepted {
@@ -352,7 +353,7 @@ fn receipt(state: &State, row: &JobRow) -> JobReceipt {
     JobReceipt {
         id: row.id,
         app: row.app.clone(),
-        state: match row.course.state {
+        state: match row.progress.state {
             JobState::Submitted => JobState::Queued,
             other => other,
         },
@@ -367,7 +368,7 @@ fn receipt(state: &State, row: &JobRow) -> JobReceipt {
 pub async fn get(state: &State, tenant: TenantId, job: JobId) -> Result<JobRow, Error> {
     let found = job_get(&mut *state.store.read().await?, job).await?;
     found
-        .filter(|row| row.tenant == tenant && row.course.state != JobState::Submitted)
+        .filter(|row| row.tenant == tenant && row.progress.state != JobState::Submitted)
         .ok_or_else(|| Error::no_job(job))
 }
 
@@ -408,12 +409,12 @@ pub async fn result(
     job: JobId,
 ) -> Result<(Option<String>, Bytes), Error> {
     let row = get(state, tenant, job).await?;
-    if !row.course.state.is_final() {
-        return Err(JobError::NotEnded(job, row.course.state).into());
+    if !row.progress.state.is_final() {
+        return Err(JobError::NotEnded(job, row.progress.state).into());
     }
     let missing = || JobError::NoResult {
         job,
-        state: row.course.state,
+        state: row.progress.state,
         reason: row.reason.clone(),
     };
     row.result_size.ok_or_else(missing)?;

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use fdn_core::job::{Event, JobState, Redriven, Step, Terms};
+use fdn_core::job::{Event, JobRules, JobState, Redriven, Step};
 use fdn_core::{AppName, JobId, TenantId, Timestamp};
 use tracing::{debug, info};
 
 use super::actor::Actor;
 use super::job::{JobError, get, publish};
 use crate::Error;
-use crate::jobs::change::{Told, step};
+use crate::jobs::change::{EventDetails, step};
 use crate::state::State;
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
-use crate::store::job::{Beside, JobRow, job_list, job_step};
+use crate::store::job::{JobRow, TransitionColumns, job_list, job_step};
 
 /// The most dead letters that one request runs again.
 const REDRIVE_MAX: u32 = 200;
@@ -30,14 +30,17 @@ pub async fn cancel(
 ) -> Result<JobRow, Error> {
     let row = get(state, tenant, job).await?;
     let reason = format!("cancelled by {actor}");
-    let told = Told {
+    let details = EventDetails {
         reason: Some(reason),
         audit: Some(audit(actor, &row, "job.cancel")),
-        ..Told::default()
+        ..EventDetails::default()
     };
-    if step(state, job, Event::Cancelled, &told).await?.is_none() {
+    if step(state, job, Event::Cancelled, &details)
+        .await?
+        .is_none()
+    {
         let row = get(state, tenant, job).await?;
-        return Err(JobError::Ended(job, row.course.state).into());
+        return Err(JobError::Ended(job, row.progress.state).into());
     }
     info!(%job, app = %row.app, %actor, "cancelled");
     get(state, tenant, job).await
@@ -54,16 +57,16 @@ pub async fn redrive(
     job: JobId,
 ) -> Result<JobRow, Error> {
     let row = get(state, tenant, job).await?;
-    let told = Told {
+    let details = EventDetails {
         audit: Some(audit(actor, &row, "job.redrive")),
-        ..Told::default()
+        ..EventDetails::default()
     };
-    if step(state, job, redriven(state), &told).await?.is_none() {
+    if step(state, job, redriven(state), &details).await?.is_none() {
         let row = get(state, tenant, job).await?;
-        return Err(if row.course.state.is_final() {
-            JobError::Ended(job, row.course.state).into()
+        return Err(if row.progress.state.is_final() {
+            JobError::Ended(job, row.progress.state).into()
         } else {
-            JobError::NotEnded(job, row.course.state).into()
+            JobError::NotEnded(job, row.progress.state).into()
         });
     }
     wake(state, job).await;
@@ -86,7 +89,7 @@ pub async fn redrive_all(
     (tenant, app): (TenantId, &AppName),
 ) -> Result<Redriven, Error> {
     let (now, event) = (fdn_service::now(), redriven(state));
-    let terms = Terms {
+    let rules = JobRules {
         retry: state.settings.jobs.retry(),
         idempotent: false,
     };
@@ -94,8 +97,8 @@ pub async fn redrive_all(
         let dead = job_list(&mut tx, (tenant, app), Some(JobState::Dead), None, REDRIVE_MAX).await?;
         let mut sent = Vec::new();
         for row in &dead {
-            if let Step::To(course) = row.course.step(&terms, event, now, 0.0)
-                && job_step(&mut tx, row, &course, &Beside::default()).await?
+            if let Step::To(progress) = row.progress.step(&rules, event, now, 0.0)
+                && job_step(&mut tx, row, &progress, &TransitionColumns::default()).await?
             {
                 sent.push(row.id);
             }
@@ -138,7 +141,7 @@ fn audit(actor: &Actor, row: &JobRow, action: &'static str) -> AuditEntry {
         tenant: Some(row.tenant),
         action,
         subject: format!("job/{}", row.id),
-        before: Some(format!("{{\"state\":\"{}\"}}", row.course.state)),
+        before: Some(format!("{{\"state\":\"{}\"}}", row.progress.state)),
         after: None,
     }
 }

@@ -26,20 +26,20 @@ use crate::store::revision::revision_lock;
 pub async fn create(
     state: &State,
     actor: &Actor,
-    wish: &CreateJoinToken,
+    request: &CreateJoinToken,
     now: Timestamp,
 ) -> Result<CreatedJoinToken, Error> {
     let bounds = &state.settings.enrolment;
-    let (ttl, ttl_max) = (wish.ttl, bounds.token_ttl_max);
+    let (ttl, ttl_max) = (request.ttl, bounds.token_ttl_max);
     if ttl.as_millis() < 1000 || ttl > ttl_max {
         return Err(Error::BadRequest(format!(
             "ttl: a join token lives from 1s to {ttl_max}, not {ttl}"
         )));
     }
-    if wish.uses == 0 || wish.uses > bounds.token_uses_max {
+    if request.uses == 0 || request.uses > bounds.token_uses_max {
         return Err(Error::BadRequest(format!(
             "uses: a join token lets in from 1 to {} machines, not {}",
-            bounds.token_uses_max, wish.uses
+            bounds.token_uses_max, request.uses
         )));
     }
     let id = JoinTokenId::from_uuid(uuid::Uuid::now_v7());
@@ -47,9 +47,9 @@ pub async fn create(
     let info: JoinTokenInfo = in_transaction!(state.store, tx => {
         // The lock makes counting and inserting one step across all controllers.
         revision_lock(&mut tx).await?;
-        let cluster = cluster_get(&mut tx, &wish.cluster)
+        let cluster = cluster_get(&mut tx, &request.cluster)
             .await?
-            .ok_or_else(|| Error::no_cluster(&wish.cluster))?;
+            .ok_or_else(|| Error::no_cluster(&request.cluster))?;
         if join_token_count(&mut tx, now).await? >= bounds.tokens_max {
             return Err(Error::Conflict(format!(
                 "there are {} join tokens that can be used; revoke some: fdn node token --list", bounds.tokens_max
@@ -57,11 +57,11 @@ pub async fn create(
         }
         let info = JoinTokenInfo {
             id,
-            role: wish.role,
+            role: request.role,
             cluster: cluster.id.clone(),
             region: cluster.region.clone(),
-            uses: wish.uses,
-            uses_left: wish.uses,
+            uses: request.uses,
+            uses_left: request.uses,
             created_at: now,
             created_by: actor.to_string(),
             expires_at: later(now, ttl.as_millis()),

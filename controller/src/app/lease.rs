@@ -7,15 +7,15 @@ use tracing::info;
 use super::authority::later;
 use crate::Error;
 use crate::state::State;
-use crate::store::enrolment::enrolment_hold;
+use crate::store::enrolment::enrolment_lock;
 use crate::store::in_transaction;
-use crate::store::lease::{LeaseRow, LeaseWish, lease_ask};
+use crate::store::lease::{LeaseClaim, LeaseRow, lease_acquire};
 
 /// Grants or extends the lease, or returns its present holder.
 ///
 /// # Errors
 /// When the request is not valid, the node was removed, or the store fails. The caller has checked who may ask for which cluster.
-pub async fn ask(
+pub async fn acquire(
     state: &State,
     cluster: &ClusterId,
     request: &LeaseRequest,
@@ -29,20 +29,20 @@ pub async fn ask(
     let ttl = request
         .ttl_ms
         .min(state.settings.enrolment.lease_max.as_millis());
-    let wish = LeaseWish {
+    let claim = LeaseClaim {
         node: &request.node,
         epoch: request.epoch,
         until: later(now, ttl),
     };
     let row: LeaseRow = in_transaction!(state.store, tx => {
-        if enrolment_hold(&mut tx, &request.node).await?.is_some() {
+        if enrolment_lock(&mut tx, &request.node).await?.is_some() {
             return Err(Error::Forbidden {
                 who: format!("node {}", request.node),
                 right: "be in the network: it was removed",
             });
         }
-        let asked = lease_ask(&mut tx, cluster, &wish, now).await;
-        asked.map_err(Error::from)
+        let granted = lease_acquire(&mut tx, cluster, &claim, now).await;
+        granted.map_err(Error::from)
     })?;
     if row.holder == request.node && request.epoch != Some(row.epoch) {
         info!(%cluster, node = %row.holder, epoch = row.epoch, "a head began");

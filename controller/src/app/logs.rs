@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
 use crate::Error;
-use crate::edge::ask::Reached;
+use crate::edge::node_client::NodeAddress;
 use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
@@ -96,11 +96,11 @@ async fn gather(state: &Arc<State>, app: &AppName, query: LogQuery, out: &mpsc::
     }
 }
 
-fn living(state: &State) -> Vec<Reached> {
+fn living(state: &State) -> Vec<NodeAddress> {
     let now = fdn_service::now();
     lock(&state.live)
         .alive(now)
-        .filter_map(|seen| Reached::of(&seen.status))
+        .filter_map(|seen| NodeAddress::of(&seen.status))
         .collect()
 }
 
@@ -109,7 +109,7 @@ async fn last_lines(
     state: &Arc<State>,
     app: &AppName,
     tail: u32,
-    nodes: &[Reached],
+    nodes: &[NodeAddress],
 ) -> (Vec<Bytes>, BTreeMap<NodeId, u64>) {
     let limit = state.settings.function_logs.node_timeout.as_duration();
     let mut asked = JoinSet::new();
@@ -181,7 +181,7 @@ async fn follow(
     tail: u32,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let mut open: BTreeSet<Reached> = BTreeSet::new();
+    let mut open: BTreeSet<NodeAddress> = BTreeSet::new();
     let mut streams = JoinSet::new();
     let mut look = tokio::time::interval(LOOK);
     loop {
@@ -213,7 +213,7 @@ async fn follow(
 
 /// The log of a node.
 struct Source {
-    at: Reached,
+    at: NodeAddress,
     /// The time up to which its lines have been sent.
     after: u64,
 }
@@ -230,7 +230,7 @@ async fn read_node(
     let mut last = *after;
     let target = format!("/logs/{app}?follow={}&tail={}", query.follow, query.tail);
     let asking = async {
-        let request = state.edge.asker.log(at, &target)?;
+        let request = state.edge.node_clients.log(at, &target)?;
         let answer = request.send().await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.error_for_status()?)
     };

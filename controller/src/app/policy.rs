@@ -11,7 +11,7 @@ use tracing::info;
 use super::actor::Actor;
 use super::precondition::{Precondition, tag};
 use crate::Error;
-use crate::reconcile::desired::tell_nodes;
+use crate::reconcile::desired::announce_to_nodes;
 use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::audit::{AuditEntry, audit_insert};
@@ -44,11 +44,11 @@ pub async fn get(state: &State, tenant: TenantId, app: &AppName) -> Result<Polic
             updated_by: None,
             policy: Policy::default(),
         },
-        told,
+        to_info,
     ))
 }
 
-fn told(row: PolicyRow) -> PolicyInfo {
+fn to_info(row: PolicyRow) -> PolicyInfo {
     PolicyInfo {
         app: row.app,
         revision: row.revision,
@@ -116,7 +116,7 @@ pub async fn set(
         state.outbox_wake.notify_one();
         info!(%app, revision = %row.revision, %actor, "the policy of an app was set");
     }
-    Ok(told(row))
+    Ok(to_info(row))
 }
 
 /// Stores the app under a new revision, and announces its desired state to nodes with everything that belongs to it.
@@ -128,7 +128,7 @@ pub(super) async fn push(
 ) -> Result<(), Error> {
     let row = AppRow { revision, ..app };
     app_upsert(connection, &row).await?;
-    Ok(tell_nodes(connection, &row, now).await?)
+    Ok(announce_to_nodes(connection, &row, now).await?)
 }
 
 pub(super) fn audit(
@@ -158,10 +158,10 @@ pub async fn create_key(
     tenant: TenantId,
     actor: &Actor,
     app: &AppName,
-    wish: &CreateKey,
+    request: &CreateKey,
     now: Timestamp,
 ) -> Result<CreatedKey, Error> {
-    if let Some(ttl) = wish.ttl.filter(|ttl| ttl.as_millis() < TTL_MIN_MS) {
+    if let Some(ttl) = request.ttl.filter(|ttl| ttl.as_millis() < TTL_MIN_MS) {
         return Err(Error::BadRequest(format!(
             "ttl: a key counts for 1m at least, not {ttl}"
         )));
@@ -170,10 +170,10 @@ pub async fn create_key(
     let text = key::text(id, Secret::random()?.expose());
     let info = KeyInfo {
         id,
-        name: wish.name.clone(),
+        name: request.name.clone(),
         created_at: now,
         created_by: actor.to_string(),
-        expires_at: wish
+        expires_at: request
             .ttl
             .map(|ttl| Timestamp(now.get().saturating_add(ttl.as_millis()))),
         revoked_at: None,
@@ -190,9 +190,9 @@ pub async fn create_key(
                 "app {app} has {KEYS_MAX} keys, more are not allowed; take some back: fdn key revoke {app} KEY"
             )));
         }
-        if counting.any(|row| row.info.name == wish.name) {
+        if counting.any(|row| row.info.name == request.name) {
             return Err(Error::Conflict(format!(
-                "app {app} has a key named {}; take it back first, or choose another name", wish.name
+                "app {app} has a key named {}; take it back first, or choose another name", request.name
             )));
         }
         let row = KeyRow { app: app.clone(), info: info.clone(), hash: Digest::of(text.as_bytes()) };

@@ -18,8 +18,8 @@ use fdn_scheduling::workflow::Profile;
 use super::workflow;
 use crate::Error;
 use crate::reconcile::forms::variants;
-use crate::reconcile::place::Placed;
-use crate::reconcile::preview::{Preview, Wish, preview};
+use crate::reconcile::place::AppPlacement;
+use crate::reconcile::preview::{Preview, PreviewRequest, preview};
 use crate::reconcile::profile_of;
 use crate::reconcile::world::Profiles;
 use crate::state::State;
@@ -46,7 +46,7 @@ pub async fn plan(
         Some(text) => Some(Manifest::from_toml(text, &state.settings.bounds)?),
         None => None,
     };
-    let (app, workflow) = what_runs(state, tenant, request, manifest.is_some()).await?;
+    let (app, workflow) = load_workflow(state, tenant, request, manifest.is_some()).await?;
     let (manifest, forms) = match manifest.map(Manifest::split_forms) {
         Some((manifest, forms)) => (Some(manifest), forms),
         None => (None, Vec::new()),
@@ -57,13 +57,13 @@ pub async fn plan(
         let several = (!all.is_empty()).then(|| (workflow.entry().name.clone(), all));
         several.into_iter().collect()
     });
-    let wish = Wish {
+    let preview_request = PreviewRequest {
         app: app.as_ref(),
         workflow: workflow.clone(),
         replaces: request.manifest.is_some() || request.workflow.is_some(),
         expected: &expected,
         variants,
-        over: &|profile| over(request, profile),
+        over: &|profile| with_overrides(request, profile),
         clients: request.clients.clone(),
         rate: request.rate,
         what_if: &request.what_if,
@@ -75,7 +75,7 @@ pub async fn plan(
         times,
         changed,
         forms,
-    } = preview(state, &wish, now).await?;
+    } = preview(state, &preview_request, now).await?;
     let prices = price_list_all(
         &mut *state.store.read().await?,
         state.settings.billing.currency,
@@ -86,7 +86,7 @@ pub async fn plan(
         rate,
         price: price(
             &prices,
-            of_one_call(&profiles, &times, request)?,
+            quantities_per_call(&profiles, &times, request)?,
             (rate, now),
         )?,
         unplaced: placed.unplaced.clone(),
@@ -126,7 +126,7 @@ fn check(request: &PlanRequest) -> Result<(), Error> {
 }
 
 /// The app, if it exists, so that its history is taken into account, and the workflow to be planned.
-async fn what_runs(
+async fn load_workflow(
     state: &State,
     tenant: TenantId,
     request: &PlanRequest,
@@ -161,7 +161,7 @@ async fn what_runs(
 }
 
 /// The profile with the duration and memory of the request, where they are given.
-fn over(request: &PlanRequest, mut profile: Profile) -> Profile {
+fn with_overrides(request: &PlanRequest, mut profile: Profile) -> Profile {
     if let Some(duration) = request.duration {
         profile.work = Millis::from(duration.as_duration());
     }
@@ -171,7 +171,7 @@ fn over(request: &PlanRequest, mut profile: Profile) -> Profile {
     profile
 }
 
-fn groups(workflow: &Workflow, placed: Placed) -> Vec<PlannedGroup> {
+fn groups(workflow: &Workflow, placed: AppPlacement) -> Vec<PlannedGroup> {
     let mut clients: BTreeMap<&str, Vec<ClientPrefix>> = BTreeMap::new();
     for (prefix, (_, group)) in &placed.bindings {
         clients.entry(group).or_default().push(*prefix);
@@ -195,7 +195,7 @@ fn groups(workflow: &Workflow, placed: Placed) -> Vec<PlannedGroup> {
 }
 
 /// The billed quantities of one call, as the records of its stages will have them: the time of each stage where it runs.
-fn of_one_call(
+fn quantities_per_call(
     profiles: &Profiles,
     times: &BTreeMap<StageName, Millis>,
     request: &PlanRequest,

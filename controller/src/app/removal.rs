@@ -11,12 +11,12 @@ use super::precondition::{Precondition, tag};
 use super::repository::RepositoryError;
 use super::{tenant, user};
 use crate::Error;
-use crate::reconcile::desired::tell_gone;
+use crate::reconcile::desired::announce_deletion;
 use crate::state::State;
 use crate::store::app::{app_delete, app_list_of};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::revision::{revision_lock, revision_next};
-use crate::store::tenant::{member_count_owners, member_delete, membership_list, tenant_bury};
+use crate::store::tenant::{member_count_owners, member_delete, membership_list, tenant_delete};
 use crate::store::user::{user_count_admins, user_delete};
 use crate::store::version::{function_delete, function_list};
 use crate::store::workflow::workflow_delete_all;
@@ -36,7 +36,7 @@ pub async fn delete_user(
     in_transaction!(state.store, tx => {
         // The lock makes counting and removing owners and admins one step across all controllers.
         revision_lock(&mut tx).await?;
-        let old = user::present(&mut tx, name).await?.info;
+        let old = user::existing(&mut tx, name).await?.info;
         expected.holds(&tag(old.generation))?;
         for membership in membership_list(&mut tx, name.as_str()).await? {
             let owners = member_count_owners(&mut tx, membership.id).await?;
@@ -85,7 +85,7 @@ pub async fn delete_tenant(
     let (now, by_id) = (fdn_service::now(), TenantRef::Id(id));
     let apps: u64 = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        let old = tenant::present(state, &mut tx, &by_id).await?;
+        let old = tenant::existing(state, &mut tx, &by_id).await?;
         expected.holds(&tag(old.generation))?;
         if old.deleted_at.is_some() {
             return Err(Error::no_tenant(&by_id));
@@ -94,7 +94,7 @@ pub async fn delete_tenant(
             return Err(RepositoryError::TenantNotEmpty { tenant: old.name, apps: old.apps }.into());
         }
         clear(&mut tx, id, revision, now).await?;
-        tenant_bury(&mut tx, id, now).await?;
+        tenant_delete(&mut tx, id, now).await?;
         let entry = AuditEntry {
             before: Some(json!({ "name": old.name, "apps": old.apps, "members": old.members }).to_string()),
             ..tenant::audit(actor, id, "tenant.delete", now)
@@ -116,7 +116,7 @@ async fn clear(
 ) -> Result<(), Error> {
     for app in app_list_of(&mut *connection, tenant).await? {
         app_delete(&mut *connection, &app.name).await?;
-        tell_gone(&mut *connection, &app.name, revision, now).await?;
+        announce_deletion(&mut *connection, &app.name, revision, now).await?;
     }
     // First, since workflows refer to versions of functions.
     workflow_delete_all(&mut *connection, tenant).await?;

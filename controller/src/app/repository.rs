@@ -68,7 +68,7 @@ pub fn limited(mut tenant: TenantInfo, settings: &RepositorySettings) -> TenantI
 ///
 /// # Errors
 /// When the tenant is gone, a limit would be exceeded, or the store fails.
-pub async fn admit(
+pub async fn check_storage(
     connection: &mut AnyConnection,
     settings: &RepositorySettings,
     tenant: TenantId,

@@ -24,19 +24,19 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// Reported runs that are not written yet.
 #[derive(Debug, Default)]
-pub struct Pending {
+pub struct RunBuffer {
     runs: BTreeMap<(AppName, RunId), RunInfo>,
 }
 
-impl Pending {
+impl RunBuffer {
     /// Adds a record, unless a newer one of the run is there. Returns how many runs were dropped to make room: the oldest are.
-    pub fn add(&mut self, run: RunInfo, most: usize) -> u64 {
+    pub fn add(&mut self, run: RunInfo, max: usize) -> u64 {
         let key = (run.app.clone(), run.run);
         match self.runs.get(&key) {
             Some(known) if known.changes >= run.changes => return 0,
             _ => self.runs.insert(key, run),
         };
-        if self.runs.len() <= most {
+        if self.runs.len() <= max {
             return 0;
         }
         let oldest = self.runs.keys().min_by_key(|(_, run)| *run).cloned();
@@ -58,10 +58,10 @@ impl Pending {
 }
 
 /// Receives the reports of a gateway.
-pub fn heard(state: &State, runs: &[RunInfo]) {
-    let most = state.settings.console.runs_pending;
+pub fn receive(state: &State, runs: &[RunInfo]) {
+    let max = state.settings.console.runs_pending;
     let mut pending = lock(&state.runs);
-    let gone: u64 = runs.iter().map(|run| pending.add(run.clone(), most)).sum();
+    let gone: u64 = runs.iter().map(|run| pending.add(run.clone(), max)).sum();
     state.metrics.console.runs_dropped.inc_by(gone);
 }
 
@@ -90,7 +90,7 @@ pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
 
 /// Writes the runs reported since the last time; those that cannot be written are tried again with the next ones.
 async fn write(state: &State) -> Result<(), Error> {
-    let (keep, most) = (
+    let (keep, max) = (
         state.settings.console.runs_per_app,
         state.settings.console.runs_pending,
     );
@@ -110,7 +110,7 @@ async fn write(state: &State) -> Result<(), Error> {
     let all = runs.into_values().flatten();
     if written.is_err() {
         let mut pending = lock(&state.runs);
-        let gone: u64 = all.map(|run| pending.add(run, most)).sum();
+        let gone: u64 = all.map(|run| pending.add(run, max)).sum();
         state.metrics.console.runs_dropped.inc_by(gone);
     } else {
         state
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_newest_record_counts_and_the_oldest_run_makes_room() {
-        let mut pending = Pending::default();
+        let mut pending = RunBuffer::default();
         assert_eq!(pending.add(run("a", 2, 5), 2), 0);
         assert_eq!(pending.add(run("a", 2, 4), 2), 0, "it came late");
         assert_eq!(pending.add(run("b", 1, 0), 2), 0);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_would_not_be_kept_is_not_written() {
-        let mut pending = Pending::default();
+        let mut pending = RunBuffer::default();
         for n in 1..=5 {
             pending.add(run("a", n, 0), 100);
         }

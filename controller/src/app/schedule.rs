@@ -4,8 +4,8 @@
 //! while no controller ran are not made up for: together they submit one job, and the next one is in the future.
 
 use bytes::Bytes;
-use fdn_core::job::{Course, PutSchedule, SCHEDULE_BODY_MAX, ScheduleInfo};
-use fdn_core::job::{Event, JobState, Step, Terms};
+use fdn_core::job::{Event, JobRules, JobState, Step};
+use fdn_core::job::{JobProgress, PutSchedule, SCHEDULE_BODY_MAX, ScheduleInfo};
 use fdn_core::{AppName, ScheduleName, TenantId, Timestamp};
 use tracing::{debug, info, warn};
 
@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::actor::Actor;
-use super::job::{JobError, Wish, judged, publish};
+use super::job::{JobError, Submission, publish, validate};
 use super::policy::existing;
 use crate::Error;
 use crate::error::chain;
@@ -21,7 +21,7 @@ use crate::state::State;
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::job::{JobRow, job_insert};
-use crate::store::job_look::lane_count;
+use crate::store::job_queries::lane_count;
 use crate::store::job_schedule::{
     ScheduleFilter, ScheduleRow, schedule_advance, schedule_delete, schedule_due, schedule_list,
     schedule_page, schedule_put,
@@ -57,8 +57,8 @@ pub async fn all(
 }
 
 /// The job that a schedule submits.
-fn wish(schedule: &PutSchedule) -> Wish {
-    Wish {
+fn submission(schedule: &PutSchedule) -> Submission {
+    Submission {
         priority: schedule.priority,
         max_age: schedule.max_age,
         deadline: None,
@@ -89,8 +89,14 @@ pub async fn put(
     if kind.len() > 255 || !kind.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
         return Err(JobError::Schedule("content_type: a media type".to_owned()).into());
     }
-    judged(state, (tenant, app), &actor.name, &wish(schedule), now)
-        .map_err(|e| JobError::Schedule(e.to_string()))?;
+    validate(
+        state,
+        (tenant, app),
+        &actor.name,
+        &submission(schedule),
+        now,
+    )
+    .map_err(|e| JobError::Schedule(e.to_string()))?;
     let most = state.settings.jobs.schedules_per_app as usize;
     let info = ScheduleInfo {
         name: name.clone(),
@@ -203,9 +209,9 @@ async fn submit_one(
     let info = &row.info;
     let next = info.schedule.cron.next(now);
     let by = format!("schedule {}", info.name);
-    let wish = wish(&info.schedule);
-    let job = match judged(state, (row.tenant, &info.app), &by, &wish, now) {
-        Ok(job) => Some(accepted(state, job, now)),
+    let submission = submission(&info.schedule);
+    let job = match validate(state, (row.tenant, &info.app), &by, &submission, now) {
+        Ok(job) => Some(accept(state, job, now)),
         Err(refused) => {
             // A limit in the settings has become stricter since the schedule was set.
             warn!(app = %info.app, schedule = %info.name, error = chain(&refused), "a schedule submits nothing");
@@ -222,7 +228,7 @@ async fn submit_one(
             return Ok(None);
         }
         if let Some(job) = job {
-            let input = STANDARD.encode(&wish.input);
+            let input = STANDARD.encode(&submission.input);
             job_insert(&mut tx, job, Some(&input), None).await?;
         }
         Ok::<_, Error>(job.cloned())
@@ -230,14 +236,14 @@ async fn submit_one(
 }
 
 /// Sets a scheduled job to `queued` at once: being in the store, it needs no confirmation by the broker.
-fn accepted(state: &State, job: JobRow, now: Timestamp) -> JobRow {
-    let terms = Terms {
+fn accept(state: &State, job: JobRow, now: Timestamp) -> JobRow {
+    let rules = JobRules {
         retry: state.settings.jobs.retry(),
         idempotent: false,
     };
-    let course: Course = match job.course.step(&terms, Event::Confirmed, now, 0.0) {
-        Step::To(course) => course,
-        Step::Stale => job.course.clone(),
+    let progress: JobProgress = match job.progress.step(&rules, Event::Confirmed, now, 0.0) {
+        Step::To(progress) => progress,
+        Step::Stale => job.progress.clone(),
     };
-    JobRow { course, ..job }
+    JobRow { progress, ..job }
 }

@@ -31,7 +31,7 @@ use crate::upload::{Component, image};
 ///
 /// # Errors
 /// When a required signature is missing, a signature that was sent is not valid, or the store fails.
-pub async fn judge(
+pub async fn check(
     state: &State,
     tenant: TenantId,
     manifest: &Manifest,
@@ -47,7 +47,7 @@ pub async fn judge(
             SignaturePolicy::Optional => Ok((None, step("none; none is asked for", begin))),
         };
     };
-    bounded(&signature)?;
+    check_size(&signature)?;
     let keys = signing_key_list(&mut connection, tenant).await?;
     drop(connection);
     let (path, digest) = (component.path().to_owned(), component.digest());
@@ -83,7 +83,7 @@ fn step(result: impl Into<String>, begin: Instant) -> ValidationStep {
     }
 }
 
-fn bounded(signature: &Signature) -> Result<(), SignatureError> {
+fn check_size(signature: &Signature) -> Result<(), SignatureError> {
     let payload = signature.payload.as_ref().map_or(0, Vec::len);
     if signature.text.len() > SIGNATURE_TEXT_MAX {
         return Err(SignatureError::Unreadable("it is longer than 1024 bytes"));
@@ -96,11 +96,11 @@ fn bounded(signature: &Signature) -> Result<(), SignatureError> {
     Ok(())
 }
 
-/// Checks again in the transaction that writes the version: the policy may have changed, and keys may have been removed since [`judge`].
+/// Checks again in the transaction that writes the version: the policy may have changed, and keys may have been removed since [`check`].
 ///
 /// # Errors
 /// When the upload would now need another signature, or the store fails.
-pub(super) async fn admit(
+pub(super) async fn recheck(
     connection: &mut AnyConnection,
     tenant: TenantId,
     signer: Option<&Signer>,
@@ -148,14 +148,14 @@ pub async fn put_key(
     state: &State,
     actor: &Actor,
     (tenant, name): (TenantId, &SigningKeyName),
-    wish: &PutSigningKey,
+    request: &PutSigningKey,
 ) -> Result<SigningKeyInfo, Error> {
-    let key = PublicKey::from_pem(&wish.public_key)?;
+    let key = PublicKey::from_pem(&request.public_key)?;
     let info = SigningKeyInfo {
         name: name.clone(),
         algorithm: key.algorithm(),
         fingerprint: key.fingerprint()?,
-        public_key: format!("{}\n", wish.public_key.trim()),
+        public_key: format!("{}\n", request.public_key.trim()),
         created_at: fdn_service::now(),
         created_by: actor.to_string(),
     };
@@ -235,7 +235,7 @@ pub async fn set_policy(
 ) -> Result<TenantInfo, Error> {
     let by_id = TenantRef::Id(id);
     let info: TenantInfo = in_transaction!(state.store, tx => {
-        let old = tenant::present(state, &mut tx, &by_id).await?;
+        let old = tenant::existing(state, &mut tx, &by_id).await?;
         expected.holds(&tag(old.generation))?;
         if old.signature_policy == policy {
             return Ok(old);
@@ -253,7 +253,7 @@ pub async fn set_policy(
             ..audit(actor, id, "signature-policy.set", format!("tenant/{id}"))
         };
         audit_insert(&mut tx, &entry).await?;
-        tenant::present(state, &mut tx, &by_id).await
+        tenant::existing(state, &mut tx, &by_id).await
     })?;
     info!(tenant = %info.name, policy = policy.as_str(), %actor, "the signature policy is set");
     Ok(info)

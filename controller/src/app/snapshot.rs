@@ -7,7 +7,7 @@ use sqlx::AnyConnection;
 use super::authority::fleet_desired;
 use super::secrets;
 use crate::Error;
-use crate::reconcile::desired::{app_desired, bindings_desired, planned_of, versions_served};
+use crate::reconcile::desired::{app_desired, bindings_desired, node_plan_of, versions_served};
 use crate::reconcile::network;
 use crate::state::State;
 use crate::store::app::app_list_after;
@@ -41,7 +41,7 @@ pub async fn apps(
             None => gateway_get(tx, &app.name).await?,
         };
         let versions = versions_served(tx, &app, &gateway.traffic).await?;
-        let planned = planned_of(tx, &app).await?;
+        let planned = node_plan_of(tx, &app).await?;
         let mut desired = app_desired(&app, &versions, planned, gateway);
         secrets::fill(state, tx, &mut desired).await?;
         apps.push(desired);

@@ -25,7 +25,7 @@ pub type GatewaysOf = BTreeMap<ClusterId, Gateways>;
 
 /// Where a client is sent, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Steered<'a> {
+pub struct SteeringDecision<'a> {
     /// The cluster, if there is any.
     pub cluster: Option<ClusterId>,
     /// The reason.
@@ -71,7 +71,7 @@ pub fn steer<'a>(
     client: ClientPrefix,
     view: &ClientView,
     gateways: &GatewaysOf,
-) -> Steered<'a> {
+) -> SteeringDecision<'a> {
     let table: PrefixMap<&BindingRow> = bindings.iter().map(|row| (row.prefix, row)).collect();
     let found = table.lookup(client);
     let binding = found.value.copied();
@@ -103,7 +103,7 @@ pub fn steer<'a>(
             &g.live
         }
     });
-    Steered {
+    SteeringDecision {
         cluster: cluster.cloned(),
         why,
         binding,
@@ -114,7 +114,7 @@ pub fn steer<'a>(
 
 /// The reason, in words.
 #[must_use]
-pub fn words(steered: &Steered<'_>) -> String {
+pub fn explanation(steered: &SteeringDecision<'_>) -> String {
     let bound = steered
         .binding
         .map(|row| format!("{} is bound to {}", row.prefix, row.cluster));

@@ -50,7 +50,7 @@ fn taken(name: &fdn_core::TenantName) -> Error {
     Error::Conflict(format!("there is a tenant {name} already"))
 }
 
-pub(super) async fn present(
+pub(super) async fn existing(
     state: &State,
     connection: &mut AnyConnection,
     tenant: &TenantRef,
@@ -67,20 +67,20 @@ pub(super) async fn present(
 pub async fn create(
     state: &State,
     actor: &Actor,
-    wish: &CreateTenant,
+    request: &CreateTenant,
     now: Timestamp,
 ) -> Result<TenantInfo, Error> {
     let id = TenantId::from_uuid(uuid::Uuid::now_v7());
     let made: TenantInfo = in_transaction!(state.store, tx => {
-        if !tenant_insert(&mut tx, id, &wish.name, now).await? {
-            return Err(taken(&wish.name));
+        if !tenant_insert(&mut tx, id, &request.name, now).await? {
+            return Err(taken(&request.name));
         }
-        if let Some(owner) = &wish.owner {
+        if let Some(owner) = &request.owner {
             known_user(&mut tx, owner).await?;
             member_upsert(&mut tx, id, owner, TenantRole::Owner, (&actor.name, now)).await?;
         }
-        let made = present(state, &mut tx, &TenantRef::Id(id)).await?;
-        let after = json!({ "name": made.name, "owner": wish.owner }).to_string();
+        let made = existing(state, &mut tx, &TenantRef::Id(id)).await?;
+        let after = json!({ "name": made.name, "owner": request.owner }).to_string();
         let entry = AuditEntry { after: Some(after), ..audit(actor, id, "tenant.create", now) };
         audit_insert(&mut tx, &entry).await?;
         Ok(made)
@@ -117,11 +117,11 @@ pub async fn list(
 /// When there is no such tenant or the store fails.
 pub async fn get(state: &State, tenant: TenantId) -> Result<TenantInfo, Error> {
     let connection = &mut *state.store.read().await?;
-    present(state, connection, &TenantRef::Id(tenant)).await
+    existing(state, connection, &TenantRef::Id(tenant)).await
 }
 
 /// Announces the desired state of a tenant's apps anew, which tells gateways whether to serve them.
-async fn tell_all(
+async fn announce_apps(
     connection: &mut AnyConnection,
     tenant: TenantId,
     revision: Revision,
@@ -142,30 +142,30 @@ pub async fn update(
     state: &State,
     actor: &Actor,
     tenant: TenantId,
-    wish: &UpdateTenant,
+    request: &UpdateTenant,
     expected: &Precondition,
 ) -> Result<TenantInfo, Error> {
     let (now, by_id) = (fdn_service::now(), TenantRef::Id(tenant));
     let _alone = state.changes.lock().await;
     let updated: TenantInfo = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        let old = present(state, &mut tx, &by_id).await?;
+        let old = existing(state, &mut tx, &by_id).await?;
         if old.deleted_at.is_some() {
             return Err(Error::no_tenant(&by_id));
         }
         expected.holds(&tag(old.generation))?;
-        let suspended_at = match wish.suspended {
+        let suspended_at = match request.suspended {
             Some(true) => old.suspended_at.or(Some(now)),
             Some(false) => None,
             None => old.suspended_at,
         };
-        let name = wish.name.clone().unwrap_or_else(|| old.name.clone());
+        let name = request.name.clone().unwrap_or_else(|| old.name.clone());
         if name != old.name && tenant_get(&mut tx, &TenantRef::Name(name.clone())).await?.is_some() {
             return Err(taken(&name));
         }
         let new = TenantInfo { name, suspended_at, ..old.clone() };
         let old_limit = tenant_limit_get(&mut tx, tenant).await?;
-        let limit = wish.storage.unwrap_or(old_limit);
+        let limit = request.storage.unwrap_or(old_limit);
         if new == old && limit == old_limit {
             return Ok(old);
         }
@@ -174,7 +174,7 @@ pub async fn update(
         }
         tenant_limit_set(&mut tx, tenant, &limit).await?;
         if new.suspended_at.is_some() != old.suspended_at.is_some() {
-            tell_all(&mut tx, tenant, revision, now).await?;
+            announce_apps(&mut tx, tenant, revision, now).await?;
         }
         let entry = AuditEntry {
             before: Some(state_of(&old, &old_limit)),
@@ -182,7 +182,7 @@ pub async fn update(
             ..audit(actor, tenant, "tenant.update", now)
         };
         audit_insert(&mut tx, &entry).await?;
-        present(state, &mut tx, &by_id).await
+        existing(state, &mut tx, &by_id).await
     })?;
     state.outbox_wake.notify_one();
     info!(tenant = %updated.name, suspended = updated.suspended_at.is_some(), %actor, "a tenant was changed");
@@ -240,10 +240,10 @@ pub async fn put_member(
     state: &State,
     actor: &Actor,
     (tenant, user): (TenantId, &UserName),
-    wish: PutMember,
+    request: PutMember,
     expected: &Precondition,
 ) -> Result<MemberInfo, Error> {
-    let (now, role) = (fdn_service::now(), wish.role);
+    let (now, role) = (fdn_service::now(), request.role);
     let member: MemberInfo = in_transaction!(state.store, tx => {
         // The lock makes counting and changing owners one step across all controllers.
         revision_lock(&mut tx).await?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fdn_core::trace::{Beside, CallTrace, Chosen, Told, join};
+use fdn_core::trace::{CallTrace, PresentRevisions, TraceCalls, TraceSources, join};
 use fdn_core::usage::CallQuery;
 use fdn_core::{AppName, ClientPrefix, ClusterId, NodeId, TenantId};
 
@@ -38,7 +38,7 @@ pub async fn trace(
         .alive(fdn_service::now())
         .map(|seen| (seen.status.node.clone(), seen.status.cluster.clone()))
         .collect();
-    let chosen = Chosen::newest(found.calls)
+    let chosen = TraceCalls::newest(found.calls)
         .ok_or_else(|| no_call(app, request, &clusters, &found.silent))?;
     let runs = runs::list(state, (tenant, app), Some(request), "", RUNS).await?;
     let row = existing(&mut *state.store.read().await?, tenant, app).await?;
@@ -46,10 +46,10 @@ pub async fn trace(
         Some(client) => Some(explain::explain(state, tenant, app, client).await?),
         None => None,
     };
-    let beside = Beside {
+    let sources = TraceSources {
         app: app.clone(),
         cluster_of: |node: &NodeId| clusters.get(node).cloned(),
-        told: Told {
+        told: PresentRevisions {
             nodes: row.revision,
             dns: row.bindings_revision,
         },
@@ -57,7 +57,7 @@ pub async fn trace(
         explained,
         silent: found.silent,
     };
-    Ok(join(chosen, beside))
+    Ok(join(chosen, sources))
 }
 
 /// The error that no call was found: how many nodes were searched, and how many did not answer.

@@ -15,9 +15,9 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, Coded, ErrorCode, HostName, Mil
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::Url;
 
-use super::{look, steer};
+use super::{console, steer};
 use crate::Error;
-use crate::edge::ask::Reached;
+use crate::edge::node_client::NodeAddress;
 use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
@@ -152,7 +152,7 @@ impl Call {
     }
 
     /// The request target, checked to stay on this node's origin whatever the path looks like.
-    fn target(&self, node: &Reached) -> Result<&str, TryError> {
+    fn target(&self, node: &NodeAddress) -> Result<&str, TryError> {
         let read = |target: &str| node.url(target).parse::<Url>();
         let origin = read("/").map_err(|e| invalid("path", e))?.origin();
         let url = read(&self.path).map_err(|e| invalid("path", e))?;
@@ -204,7 +204,7 @@ async fn gateway(
     (tenant, app): (TenantId, &AppName),
     client: ClientPrefix,
     wanted: Option<&ClusterId>,
-) -> Result<(HostName, Reached), Error> {
+) -> Result<(HostName, NodeAddress), Error> {
     let mut connection = state.store.read().await?;
     let found = app_get(&mut connection, app)
         .await?
@@ -215,7 +215,7 @@ async fn gateway(
     let cluster = match wanted {
         Some(cluster) => Some(cluster.clone()),
         None => {
-            let (view, gateways) = look::prospect(state, client, AddressKind::A);
+            let (view, gateways) = console::client_view(state, client, AddressKind::A);
             steer::steer(&bindings, client, &view, &gateways).cluster
         }
     };
@@ -236,13 +236,13 @@ async fn gateway(
     let Some(status) = first else {
         return Err(TryError::NoGateway(named).into());
     };
-    Ok((host, Reached::of(status).ok_or(TryError::Older(named))?))
+    Ok((host, NodeAddress::of(status).ok_or(TryError::Older(named))?))
 }
 
 async fn send(
     state: &State,
     call: &Call,
-    (host, node): (&HostName, &Reached),
+    (host, node): (&HostName, &NodeAddress),
     limit: Duration,
 ) -> Result<TryAnswer, Error> {
     let id = uuid::Uuid::now_v7().simple().to_string();
@@ -256,7 +256,7 @@ async fn send(
     let gateway = node.address;
     let request = state
         .edge
-        .asker
+        .node_clients
         .request(call.method.clone(), node, call.target(node)?)?
         .headers(headers)
         .body(call.body.clone());

@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::access::Person;
 use super::actor::Actor;
-use super::login::{address, hash_chosen, hash_unknown, prove};
+use super::login::{address, hash_chosen, hash_unknown, verify_credentials};
 use super::precondition::{Precondition, tag};
 use crate::Error;
 use crate::state::State;
@@ -51,7 +51,7 @@ pub(super) fn last_admin() -> Error {
     )
 }
 
-pub(super) async fn present(
+pub(super) async fn existing(
     connection: &mut AnyConnection,
     user: &UserName,
 ) -> Result<UserRow, Error> {
@@ -63,25 +63,25 @@ pub(super) async fn present(
 ///
 /// # Errors
 /// When the name is taken, the password is not acceptable, or the store fails.
-pub async fn create(state: &State, actor: &Actor, wish: &CreateUser) -> Result<UserInfo, Error> {
+pub async fn create(state: &State, actor: &Actor, request: &CreateUser) -> Result<UserInfo, Error> {
     let now = fdn_service::now();
-    let hash = match wish.oidc && wish.password.is_empty() {
+    let hash = match request.oidc && request.password.is_empty() {
         true => hash_unknown(state).await?,
-        false => hash_chosen(state, wish.password.clone()).await?,
+        false => hash_chosen(state, request.password.clone()).await?,
     };
-    let row = UserRow::new(wish.name.clone(), wish.network_role, hash, now);
+    let row = UserRow::new(request.name.clone(), request.network_role, hash, now);
     in_transaction!(state.store, tx => {
         if !user_insert(&mut tx, &row).await? {
-            return Err(Error::Conflict(format!("there is a user {} already", wish.name)));
+            return Err(Error::Conflict(format!("there is a user {} already", request.name)));
         }
-        if wish.oidc {
-            user_invite(&mut tx, &wish.name).await?;
+        if request.oidc {
+            user_invite(&mut tx, &request.name).await?;
         }
-        let after = json!({ "network_role": wish.network_role, "oidc": wish.oidc }).to_string();
-        let entry = AuditEntry { after: Some(after), ..audit(actor, &wish.name, "user.create", now) };
+        let after = json!({ "network_role": request.network_role, "oidc": request.oidc }).to_string();
+        let entry = AuditEntry { after: Some(after), ..audit(actor, &request.name, "user.create", now) };
         Ok(audit_insert(&mut tx, &entry).await?)
     })?;
-    info!(user = %wish.name, %actor, "a user was made");
+    info!(user = %request.name, %actor, "a user was made");
     Ok(row.info)
 }
 
@@ -99,7 +99,7 @@ pub async fn list(state: &State, after: &str, limit: u32) -> Result<Vec<UserInfo
 /// # Errors
 /// When there is no such user or the store fails.
 pub async fn get(state: &State, user: &UserName) -> Result<UserInfo, Error> {
-    let row = present(&mut *state.store.read().await?, user).await?;
+    let row = existing(&mut *state.store.read().await?, user).await?;
     Ok(row.info)
 }
 
@@ -111,21 +111,21 @@ pub async fn update(
     state: &State,
     actor: &Actor,
     user: &UserName,
-    wish: &UpdateUser,
+    request: &UpdateUser,
     expected: &Precondition,
 ) -> Result<UserInfo, Error> {
     let now = fdn_service::now();
     let updated: UserInfo = in_transaction!(state.store, tx => {
         // The lock makes counting and changing admins one step across all controllers.
         revision_lock(&mut tx).await?;
-        let old = present(&mut tx, user).await?.info;
+        let old = existing(&mut tx, user).await?.info;
         expected.holds(&tag(old.generation))?;
-        let disabled_at = match wish.disabled {
+        let disabled_at = match request.disabled {
             Some(true) => old.disabled_at.or(Some(now)),
             Some(false) => None,
             None => old.disabled_at,
         };
-        let network_role = wish.network_role.map_or(old.network_role, |role| role.role());
+        let network_role = request.network_role.map_or(old.network_role, |role| role.role());
         let new = UserInfo { disabled_at, network_role, ..old.clone() };
         if new == old {
             return Ok(old);
@@ -148,7 +148,7 @@ pub async fn update(
             ..audit(actor, user, "user.update", now)
         };
         audit_insert(&mut tx, &entry).await?;
-        Ok(present(&mut tx, user).await?.info)
+        Ok(existing(&mut tx, user).await?.info)
     })?;
     info!(%user, disabled = updated.disabled_at.is_some(), %actor, "a user was changed");
     Ok(updated)
@@ -162,9 +162,9 @@ pub async fn set_password(
     state: &State,
     actor: &Actor,
     user: &UserName,
-    wish: SetPassword,
+    request: SetPassword,
 ) -> Result<(), Error> {
-    write_password(state, actor, user, wish.password, None).await
+    write_password(state, actor, user, request.password, None).await
 }
 
 /// Changes the caller's own password. The caller's other sessions end.
@@ -175,15 +175,15 @@ pub async fn change_password(
     state: &State,
     actor: &Actor,
     person: &Person,
-    wish: ChangePassword,
+    change: ChangePassword,
 ) -> Result<(), Error> {
     let request = LoginRequest {
         user: person.name.to_string(),
-        password: wish.current,
+        password: change.current,
     };
-    prove(state, request, address(actor), fdn_service::now()).await?;
+    verify_credentials(state, request, address(actor), fdn_service::now()).await?;
     let session = person.credential.session();
-    write_password(state, actor, &person.name, wish.password, session).await
+    write_password(state, actor, &person.name, change.password, session).await
 }
 
 async fn write_password(
@@ -198,7 +198,7 @@ async fn write_password(
     in_transaction!(state.store, tx => {
         // Serializes this with creating and accepting an invitation, including what each does to sessions.
         revision_lock(&mut tx).await?;
-        present(&mut tx, user).await?;
+        existing(&mut tx, user).await?;
         user_set_password(&mut tx, user, &hash, now).await?;
         session_delete_others(&mut tx, user, stays).await?;
         invitation_delete(&mut tx, user).await?;

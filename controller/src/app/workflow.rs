@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::api::{StagePlace, WorkflowDetail};
 use fdn_core::manifest::Manifest;
-use fdn_core::workflow::{Declaration, Definition, Found, Wanted};
+use fdn_core::workflow::{Declaration, Definition, FunctionLookup, VersionSelector};
 use fdn_core::{
     AppName, ClusterId, Digest, FunctionName, HostName, StageName, TenantId, Timestamp,
     VersionNumber,
@@ -20,9 +20,9 @@ use super::change::app_tag;
 use super::deploy::{audit, first_holders, first_write};
 use super::precondition::Precondition;
 use crate::Error;
-use crate::reconcile::desired::{planned_of, tell_nodes, versions_of_workflow};
+use crate::reconcile::desired::{announce_to_nodes, node_plan_of, versions_of_workflow};
 use crate::reconcile::expected;
-use crate::reconcile::place::{Before, Placed, place};
+use crate::reconcile::place::{AppPlacement, PreviousPlans, place};
 use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::audit::audit_insert;
@@ -83,8 +83,8 @@ pub async fn deploy(
     if dry_run || unchanged {
         return Ok((detail, old.as_ref().map(tag_of_app)));
     }
-    let wish = (&detail.definition, expected);
-    let row = store(state, request, &host, wish, &placed).await?;
+    let options = (&detail.definition, expected);
+    let row = store(state, request, &host, options, &placed).await?;
     (detail.version, detail.revision) = (row.version, Some(row.revision));
     Ok((detail, Some(tag_of_app(&row))))
 }
@@ -123,7 +123,8 @@ pub(super) async fn resolve(
     tenant: TenantId,
     declared: &Declaration,
 ) -> Result<Definition, Error> {
-    let mut known: BTreeMap<(FunctionName, Option<VersionNumber>), Found> = BTreeMap::new();
+    let mut known: BTreeMap<(FunctionName, Option<VersionNumber>), FunctionLookup> =
+        BTreeMap::new();
     for stage in &declared.stages {
         let number = number(stage.version);
         let key = (stage.function.clone(), number);
@@ -133,14 +134,17 @@ pub(super) async fn resolve(
     }
     Ok(declared.resolve(|function, wanted| {
         let key = (function.clone(), number(wanted));
-        known.get(&key).copied().unwrap_or(Found::NoFunction)
+        known
+            .get(&key)
+            .copied()
+            .unwrap_or(FunctionLookup::NoFunction)
     })?)
 }
 
-const fn number(wanted: Wanted) -> Option<VersionNumber> {
+const fn number(wanted: VersionSelector) -> Option<VersionNumber> {
     match wanted {
-        Wanted::Current => None,
-        Wanted::Number(number) => Some(number),
+        VersionSelector::Current => None,
+        VersionSelector::Number(number) => Some(number),
     }
 }
 
@@ -149,7 +153,7 @@ async fn look_up(
     tenant: TenantId,
     function: &FunctionName,
     number: Option<VersionNumber>,
-) -> Result<Found, StoreError> {
+) -> Result<FunctionLookup, StoreError> {
     let app = function.as_str().parse::<AppName>();
     let app = match app {
         // Functions of other tenants count as missing.
@@ -159,12 +163,12 @@ async fn look_up(
         Err(_) => None,
     };
     Ok(match (app, number) {
-        (None, _) => Found::NoFunction,
-        (Some(app), _) if app.definition.is_some() => Found::IsWorkflow,
-        (Some(app), None) => Found::Version(app.version),
+        (None, _) => FunctionLookup::NoFunction,
+        (Some(app), _) if app.definition.is_some() => FunctionLookup::IsWorkflow,
+        (Some(app), None) => FunctionLookup::Version(app.version),
         (Some(_), Some(number)) => match version_get(connection, tenant, function, number).await? {
-            Some(_) => Found::Version(number),
-            None => Found::NoVersion,
+            Some(_) => FunctionLookup::Version(number),
+            None => FunctionLookup::NoVersion,
         },
     })
 }
@@ -174,12 +178,19 @@ fn first_plan(
     app: &AppName,
     definition: &Definition,
     versions: &[VersionRow],
-) -> Result<Placed, Error> {
+) -> Result<AppPlacement, Error> {
     let world = state.world(fdn_service::now());
     let workflow = world.learned(app, &definition.workflow);
     let profiles = world.profiles(app, &workflow, |stage| expected(stage, versions));
     let limit = state.settings.planner.bindings_per_app as usize;
-    let placed = place(&world, &workflow, &profiles, &Before::default(), [], limit)?;
+    let placed = place(
+        &world,
+        &workflow,
+        &profiles,
+        &PreviousPlans::default(),
+        [],
+        limit,
+    )?;
     Ok(placed)
 }
 
@@ -188,7 +199,7 @@ async fn store(
     request: &Request<'_>,
     host: &HostName,
     (definition, expected): (&Definition, &Precondition),
-    placed: &Placed,
+    placed: &AppPlacement,
 ) -> Result<AppRow, Error> {
     let (now, ttl) = (fdn_service::now(), state.ttl_s());
     let row: AppRow = in_transaction!(state.store, tx => {
@@ -219,7 +230,7 @@ async fn store(
         match old {
             Some(_) => {
                 app_upsert(&mut tx, &row).await?;
-                tell_nodes(&mut tx, &row, now).await?;
+                announce_to_nodes(&mut tx, &row, now).await?;
             }
             None => first_write(&mut tx, &row, placed, ttl, now).await?,
         }
@@ -276,7 +287,7 @@ pub async fn get(
         .filter(|row| row.tenant == tenant)
         .ok_or_else(|| Error::no_app(app))?;
     let tag = tag_of_app(&row);
-    let placement = planned_of(&mut tx, &row).await?.stages;
+    let placement = node_plan_of(&mut tx, &row).await?.stages;
     tx.commit().await.map_err(StoreError::from)?;
     let definition = row.definition.ok_or_else(|| Error::NotFound {
         what: format!("a workflow of app {app}"),

@@ -13,18 +13,19 @@ use flate2::write::GzEncoder;
 use super::error::BackupError;
 use super::keys::KEY_MAX;
 use super::manifest::{
-    Item, KeyPart, MANIFEST, MANIFEST_MAX, Manifest, OBJECTS, Part, SUM, TablePart, object_name,
+    KeyPart, MANIFEST, MANIFEST_MAX, Manifest, OBJECTS, ObjectEntry, Part, SUM, TablePart,
+    object_name,
 };
 use crate::Error;
 
 /// A reader that computes size and digest of what it reads.
-struct Counted<R> {
+struct DigestReader<R> {
     inner: R,
     digest: DigestBuilder,
     size: u64,
 }
 
-impl<R: Read> Counted<R> {
+impl<R: Read> DigestReader<R> {
     fn new(inner: R) -> Self {
         Self {
             inner,
@@ -43,7 +44,7 @@ impl<R: Read> Counted<R> {
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for DigestReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.digest.update(&buffer[..read]);
@@ -53,13 +54,13 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// A spool file that is being written.
-pub(super) struct Spooled {
+pub(super) struct SpoolFile {
     file: BufWriter<File>,
     digest: DigestBuilder,
     size: u64,
 }
 
-impl Spooled {
+impl SpoolFile {
     pub(super) fn create(path: &Path) -> Result<Self, BackupError> {
         let file = File::create_new(path)
             .map_err(BackupError::file(path.display().to_string(), "written"))?;
@@ -89,7 +90,7 @@ impl Spooled {
     }
 }
 
-impl Write for Spooled {
+impl Write for SpoolFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.digest.update(&bytes[..written]);
@@ -144,7 +145,7 @@ impl<W: Write> Packer<W> {
         header.set_size(part.size);
         header.set_mode(0o600);
         header.set_mtime(self.made_at.get() / 1000);
-        let mut source = Counted::new(source);
+        let mut source = DigestReader::new(source);
         self.tar
             .append_data(&mut header, name, &mut source)
             .map_err(BackupError::file(name, "written to the archive"))?;
@@ -175,9 +176,9 @@ impl<W: Write> Packer<W> {
 }
 
 /// The list of objects of an archive, in an unnamed temporary file.
-pub(super) struct Items(File);
+pub(super) struct ObjectList(File);
 
-impl Items {
+impl ObjectList {
     /// Another handle to the list. Both share a file position, so they must not be read at the same time.
     pub(super) fn again(&self) -> Result<Self, BackupError> {
         self.0
@@ -189,7 +190,7 @@ impl Items {
     /// Reads the list from the beginning.
     pub(super) fn read(
         &self,
-    ) -> Result<impl Iterator<Item = Result<Item, BackupError>> + use<>, BackupError> {
+    ) -> Result<impl Iterator<Item = Result<ObjectEntry, BackupError>> + use<>, BackupError> {
         let Self(mut file) = self.again()?;
         file.seek(SeekFrom::Start(0))
             .map_err(BackupError::file(OBJECTS, "read"))?;
@@ -201,27 +202,27 @@ impl Items {
 }
 
 /// A part that is being read from an archive.
-pub(super) enum Piece<'a> {
+pub(super) enum ArchivePart<'a> {
     /// A key file.
     Key(&'a KeyPart),
     /// The rows of a table.
     Table(&'a TablePart),
     /// An object.
-    Object(&'a Item),
+    Object(&'a ObjectEntry),
 }
 
 /// The receiver of the parts of an archive.
-pub(super) trait Taker {
+pub(super) trait PartReceiver {
     /// The manifest, before anything else.
     fn begin(&mut self, manifest: &Manifest) -> Result<(), Error>;
     /// The list of objects, before the first of them.
-    fn objects(&mut self, items: &Items) -> Result<(), Error>;
+    fn objects(&mut self, items: &ObjectList) -> Result<(), Error>;
     /// A part. It is known to be intact only when the next method is called.
-    fn take(&mut self, piece: &Piece<'_>, source: &mut dyn Read) -> Result<(), Error>;
+    fn take(&mut self, piece: &ArchivePart<'_>, source: &mut dyn Read) -> Result<(), Error>;
 }
 
 /// Reads an archive to its end: every part that the manifest names, in order, with the expected digest, and nothing else.
-pub(super) fn walk(file: &File, taker: &mut dyn Taker) -> Result<Manifest, Error> {
+pub(super) fn walk(file: &File, receiver: &mut dyn PartReceiver) -> Result<Manifest, Error> {
     let mut start = file;
     start
         .seek(SeekFrom::Start(0))
@@ -231,7 +232,7 @@ pub(super) fn walk(file: &File, taker: &mut dyn Taker) -> Result<Manifest, Error
         let mut entries = archive
             .entries()
             .map_err(BackupError::damaged("the beginning"))?;
-        parts(&mut entries, taker)?
+        parts(&mut entries, receiver)?
     };
     // The checksum of the compressed stream is at its very end.
     io::copy(&mut archive.into_inner(), &mut io::sink())
@@ -241,23 +242,23 @@ pub(super) fn walk(file: &File, taker: &mut dyn Taker) -> Result<Manifest, Error
 
 fn parts<R: Read>(
     entries: &mut tar::Entries<'_, R>,
-    taker: &mut dyn Taker,
+    receiver: &mut dyn PartReceiver,
 ) -> Result<Manifest, Error> {
     let manifest = read_manifest(entries)?;
-    taker.begin(&manifest)?;
+    receiver.begin(&manifest)?;
     for key in &manifest.keys {
         if key.part.size > KEY_MAX {
             return Err(BackupError::Damaged(format!("{} is too large", key.name)).into());
         }
         let name = format!("keys/{}", key.name);
         part(entries, &name, &key.part, |source| {
-            taker.take(&Piece::Key(key), source)
+            receiver.take(&ArchivePart::Key(key), source)
         })?;
     }
     for table in &manifest.tables {
         let name = format!("tables/{}.jsonl", table.table.name);
         part(entries, &name, &table.part, |source| {
-            taker.take(&Piece::Table(table), source)
+            receiver.take(&ArchivePart::Table(table), source)
         })?;
     }
     let list = tempfile::tempfile().map_err(BackupError::file("a temporary file", "made"))?;
@@ -266,14 +267,14 @@ fn parts<R: Read>(
             .map(drop)
             .map_err(|e| BackupError::damaged(OBJECTS)(e).into())
     })?;
-    let items = Items(list);
-    taker.objects(&items)?;
+    let items = ObjectList(list);
+    receiver.objects(&items)?;
     let mut count = 0;
     for item in items.read()? {
         let item = item?;
         count += 1;
         part(entries, &object_name(count), &item.part, |source| {
-            taker.take(&Piece::Object(&item), source)
+            receiver.take(&ArchivePart::Object(&item), source)
         })?;
     }
     if count != manifest.objects.count {
@@ -346,7 +347,7 @@ fn part<R: Read>(
         ))
         .into());
     }
-    let mut source = Counted::new(entry);
+    let mut source = DigestReader::new(entry);
     take(&mut source)?;
     io::copy(&mut source, &mut io::sink()).map_err(BackupError::damaged(name))?;
     match source.differs(part) {

@@ -6,9 +6,9 @@ use fdn_core::Digest;
 use fdn_service::master::MasterKeyId;
 use fdn_service::secret::{self, Secret};
 
-use super::KeysWanted;
+use super::KeyPolicy;
 use super::error::BackupError;
-use super::manifest::{KeyApart, KeyPart, Manifest, Part};
+use super::manifest::{ExternalKey, KeyPart, Manifest, Part};
 use crate::Error;
 use crate::settings::Settings;
 use crate::vault::Source;
@@ -60,16 +60,16 @@ fn id(name: &str, text: &Secret) -> Option<String> {
 }
 
 /// The keys of a backup: those included, with their text, and those that are not.
-pub(super) struct Gathered {
+pub(super) struct CollectedKeys {
     pub(super) inside: Vec<(KeyPart, Secret)>,
-    pub(super) apart: Vec<KeyApart>,
+    pub(super) external: Vec<ExternalKey>,
 }
 
 /// Reads the keys.
-pub(super) fn gather(settings: &Settings, wanted: KeysWanted) -> Result<Gathered, Error> {
-    let mut gathered = Gathered {
+pub(super) fn collect(settings: &Settings, wanted: KeyPolicy) -> Result<CollectedKeys, Error> {
+    let mut collected = CollectedKeys {
         inside: Vec::new(),
-        apart: Vec::new(),
+        external: Vec::new(),
     };
     for key in all(settings) {
         let text = match &key.path {
@@ -77,37 +77,40 @@ pub(super) fn gather(settings: &Settings, wanted: KeysWanted) -> Result<Gathered
             _ => None,
         };
         match text {
-            Some(text) if wanted == KeysWanted::With => {
+            Some(text) if wanted == KeyPolicy::With => {
                 let bytes = text.expose().as_bytes();
                 let part = Part {
                     size: bytes.len() as u64,
                     sha256: Digest::of(bytes),
                 };
                 let name = key.name.to_owned();
-                gathered.inside.push((KeyPart { name, part }, text));
+                collected.inside.push((KeyPart { name, part }, text));
             }
             _ if key.name == PASSWORD => {}
-            text => gathered.apart.push(KeyApart {
+            text => collected.external.push(ExternalKey {
                 name: key.name.to_owned(),
                 place: key.place,
                 id: text.as_ref().and_then(|text| id(key.name, text)),
             }),
         }
     }
-    Ok(gathered)
+    Ok(collected)
 }
 
 /// Checks that the keys that an archive needs and does not contain are where the settings say.
 pub(super) fn check(
     settings: &Settings,
     manifest: &Manifest,
-    wanted: KeysWanted,
+    wanted: KeyPolicy,
 ) -> Result<(), Error> {
-    if wanted == KeysWanted::Lost {
+    if wanted == KeyPolicy::Lost {
         return Ok(());
     }
-    for apart in &manifest.keys_apart {
-        let Some(key) = all(settings).into_iter().find(|key| key.name == apart.name) else {
+    for external in &manifest.keys_apart {
+        let Some(key) = all(settings)
+            .into_iter()
+            .find(|key| key.name == external.name)
+        else {
             continue;
         };
         let there = match &key.path {
@@ -118,11 +121,11 @@ pub(super) fn check(
         if !there {
             return Err(BackupError::Keys(format!(
                 "{} is not in the archive, and {} does not exist: put the file there that was {} (--keys-lost restores without it: secrets of functions are forgotten, and all machines have to join again)",
-                key.name, key.place, apart.place
+                key.name, key.place, external.place
             ))
             .into());
         }
-        if let (Some(expected), Some(path)) = (&apart.id, &key.path)
+        if let (Some(expected), Some(path)) = (&external.id, &key.path)
             && id(key.name, &secret::read(path)?).as_ref() != Some(expected)
         {
             return Err(another(key.name, path).into());
@@ -140,7 +143,7 @@ fn another(name: &str, path: &Path) -> BackupError {
 
 /// Writes a key of an archive to its configured file, and returns the path if the file is new. An existing file must have the same key, unless it
 /// is the password.
-pub(super) fn place(
+pub(super) fn install(
     settings: &Settings,
     name: &str,
     text: &Secret,
@@ -169,7 +172,10 @@ pub(super) fn place(
 }
 
 /// Checks that the master keys that wrap data keys of the archive are available.
-pub(super) fn ring(settings: &Settings, used: &[(MasterKeyId, u64)]) -> Result<(), Error> {
+pub(super) fn check_master_keys(
+    settings: &Settings,
+    used: &[(MasterKeyId, u64)],
+) -> Result<(), Error> {
     if used.is_empty() {
         return Ok(());
     }

@@ -36,7 +36,7 @@ pub struct Manifest {
     /// The key files in the archive.
     pub keys: Vec<KeyPart>,
     /// The keys that are not in the archive; without them it is of little use.
-    pub keys_apart: Vec<KeyApart>,
+    pub keys_apart: Vec<ExternalKey>,
     /// The tables, those that others refer to first.
     pub tables: Vec<TablePart>,
     /// The objects.
@@ -64,7 +64,7 @@ pub struct KeyPart {
 
 /// A key that is not in the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyApart {
+pub struct ExternalKey {
     /// The key's name.
     pub name: String,
     /// Where it was when the backup was made.
@@ -101,10 +101,10 @@ pub struct ObjectsPart {
 
 /// An object: a line of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Item {
+pub(super) struct ObjectEntry {
     /// The kind and identity of the object.
     #[serde(flatten)]
-    pub(super) what: What,
+    pub(super) what: ObjectKind,
     /// Size and digest.
     #[serde(flatten)]
     pub(super) part: Part,
@@ -113,7 +113,7 @@ pub(super) struct Item {
 /// The kind and identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(super) enum What {
+pub(super) enum ObjectKind {
     /// An artifact, by its incarnation.
     Artifact {
         /// The digest.
@@ -135,7 +135,7 @@ pub(super) enum What {
     },
 }
 
-impl What {
+impl ObjectKind {
     pub(super) fn artifact(object: &Object) -> Self {
         Self::Artifact {
             digest: object.digest,
@@ -241,8 +241,8 @@ mod tests {
     #[test]
     fn a_line_says_what_an_object_is() {
         let digest = Digest::of(b"abc");
-        let item = Item {
-            what: What::Artifact {
+        let item = ObjectEntry {
+            what: ObjectKind::Artifact {
                 digest,
                 object: "x1".to_owned(),
             },
@@ -256,6 +256,9 @@ mod tests {
             line.starts_with(r#"{"kind":"artifact","digest":"sha256:ba78"#),
             "{line}"
         );
-        assert_eq!(serde_json::from_str::<Item>(&line).expect("read"), item);
+        assert_eq!(
+            serde_json::from_str::<ObjectEntry>(&line).expect("read"),
+            item
+        );
     }
 }

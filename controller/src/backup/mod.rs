@@ -28,20 +28,20 @@ mod write;
 use std::path::PathBuf;
 
 pub use error::BackupError;
-pub use manifest::{KeyApart, KeyPart, Manifest, ObjectsPart, Part, TablePart};
+pub use manifest::{ExternalKey, KeyPart, Manifest, ObjectsPart, Part, TablePart};
 pub use restore::restore;
 pub use write::backup;
 
 /// Where an archive is written to, or read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ArchiveLocation {
     /// A file.
     File(PathBuf),
     /// Standard output, or standard input.
     Stream,
 }
 
-impl From<PathBuf> for Place {
+impl From<PathBuf> for ArchiveLocation {
     /// `-` means the stream.
     fn from(path: PathBuf) -> Self {
         if path.as_os_str() == "-" {
@@ -54,7 +54,7 @@ impl From<PathBuf> for Place {
 
 /// How keys are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeysWanted {
+pub enum KeyPolicy {
     /// A backup leaves them out; a restore requires those that the backup contains or that lie in their files.
     #[default]
     Needed,
@@ -65,7 +65,7 @@ pub enum KeysWanted {
 }
 
 /// Runs blocking `work` on a thread for it.
-async fn apart<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::Error> + Send + 'static,
 ) -> Result<T, crate::Error> {
     tokio::task::spawn_blocking(work)

@@ -10,18 +10,18 @@ use sqlx::{Any, Transaction};
 use tokio::runtime::Handle;
 use tracing::info;
 
-use super::archive::{Items, Piece, Taker, walk};
+use super::archive::{ArchivePart, ObjectList, PartReceiver, walk};
 use super::error::BackupError;
-use super::manifest::{Item, Manifest, TablePart, What};
-use super::{KeysWanted, Place, apart, keys};
+use super::manifest::{Manifest, ObjectEntry, ObjectKind, TablePart};
+use super::{ArchiveLocation, KeyPolicy, keys, run_blocking};
 use crate::Error;
 use crate::app::actor::Actor;
 use crate::artifacts::{Artifacts, JobObject, Object};
 use crate::settings::Settings;
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::copy::{
-    Table, clear, forget_sealed, occupied, row_insert, schema_version, settle, table_list,
-    unhurried,
+    Table, clear, forget_sealed, lift_timeouts, occupied, reset_leases, row_insert, schema_version,
+    table_list,
 };
 use crate::store::secret::data_key_counts;
 use crate::store::{MIGRATOR, Store, StoreError, in_transaction};
@@ -38,20 +38,20 @@ const BATCH_BYTES: usize = 1 << 20;
 /// cannot be written.
 pub async fn restore(
     settings: &Settings,
-    place: &Place,
-    wanted: KeysWanted,
+    location: &ArchiveLocation,
+    wanted: KeyPolicy,
 ) -> Result<Manifest, Error> {
-    let (settings, place) = (settings.clone(), place.clone());
+    let (settings, location) = (settings.clone(), location.clone());
     let handle = Handle::current();
-    apart(move || {
-        let file = open(&place)?;
-        let mut judge = Judge {
+    run_blocking(move || {
+        let file = open(&location)?;
+        let mut verifier = Verifier {
             settings: &settings,
             wanted,
             items: None,
         };
-        walk(&file, &mut judge)?;
-        let items = judge.items.take();
+        walk(&file, &mut verifier)?;
+        let items = verifier.items.take();
         let store = handle.block_on(Store::connect(&settings.database))?;
         let restored = run(&settings, (&file, wanted, items), &store, &handle);
         handle.block_on(store.close());
@@ -61,12 +61,12 @@ pub async fn restore(
 }
 
 /// The archive as a file that can be read twice.
-fn open(place: &Place) -> Result<File, BackupError> {
-    match place {
-        Place::File(path) => {
+fn open(location: &ArchiveLocation) -> Result<File, BackupError> {
+    match location {
+        ArchiveLocation::File(path) => {
             File::open(path).map_err(BackupError::file(path.display().to_string(), "read"))
         }
-        Place::Stream => {
+        ArchiveLocation::Stream => {
             let failed = |source| BackupError::File {
                 what: "standard input".to_owned(),
                 action: "kept in a temporary file",
@@ -80,45 +80,45 @@ fn open(place: &Place) -> Result<File, BackupError> {
 }
 
 /// The first pass: reads and checks everything, and writes nothing.
-struct Judge<'a> {
+struct Verifier<'a> {
     settings: &'a Settings,
-    wanted: KeysWanted,
+    wanted: KeyPolicy,
     /// The list of objects in the archive.
-    items: Option<Items>,
+    items: Option<ObjectList>,
 }
 
-impl Taker for Judge<'_> {
+impl PartReceiver for Verifier<'_> {
     fn begin(&mut self, manifest: &Manifest) -> Result<(), Error> {
         let known: Vec<i64> = MIGRATOR.iter().map(|each| each.version).collect();
         manifest.check(&known)?;
         keys::check(self.settings, manifest, self.wanted)
     }
 
-    fn objects(&mut self, items: &Items) -> Result<(), Error> {
+    fn objects(&mut self, items: &ObjectList) -> Result<(), Error> {
         self.items = Some(items.again()?);
         Ok(())
     }
 
-    fn take(&mut self, _piece: &Piece<'_>, _source: &mut dyn Read) -> Result<(), Error> {
+    fn take(&mut self, _piece: &ArchivePart<'_>, _source: &mut dyn Read) -> Result<(), Error> {
         Ok(())
     }
 }
 
 fn run(
     settings: &Settings,
-    (file, wanted, items): (&File, KeysWanted, Option<Items>),
+    (file, wanted, items): (&File, KeyPolicy, Option<ObjectList>),
     store: &Store,
     handle: &Handle,
 ) -> Result<Manifest, Error> {
     let artifacts = Artifacts::open(&settings.artifacts)?;
-    let left = handle.block_on(empty(settings, store, &artifacts, items.as_ref()))?;
+    let left = handle.block_on(check_empty(settings, store, &artifacts, items.as_ref()))?;
     if !left.is_empty() {
         info!(
             objects = left.len(),
             "the artifact store holds objects of this archive already, as a restore that was killed leaves them; they are written again"
         );
     }
-    let mut loading = Loading {
+    let mut loader = Loader {
         settings,
         wanted,
         store,
@@ -132,14 +132,14 @@ fn run(
         keys: Vec::new(),
         committing: false,
     };
-    let done = walk(file, &mut loading).and_then(|manifest| {
-        loading.commit()?;
+    let done = walk(file, &mut loader).and_then(|manifest| {
+        loader.commit()?;
         Ok(manifest)
     });
     let manifest = match done {
         Ok(manifest) => manifest,
         Err(error) => {
-            loading.undo();
+            loader.undo();
             return Err(error);
         }
     };
@@ -152,11 +152,11 @@ fn run(
 }
 
 /// Fails if the database has rows, or the artifact store has objects that are not in the archive. Returns the keys of objects that are.
-async fn empty(
+async fn check_empty(
     settings: &Settings,
     store: &Store,
     artifacts: &Artifacts,
-    items: Option<&Items>,
+    items: Option<&ObjectList>,
 ) -> Result<BTreeSet<String>, Error> {
     let mut connection = store.read().await?;
     let tables = table_list(&mut connection).await?;
@@ -169,7 +169,12 @@ async fn empty(
         return Ok(BTreeSet::new());
     }
     let mut known = BTreeSet::new();
-    for item in items.map(Items::read).transpose()?.into_iter().flatten() {
+    for item in items
+        .map(ObjectList::read)
+        .transpose()?
+        .into_iter()
+        .flatten()
+    {
         known.insert(key_of(artifacts, &item?.what));
     }
     let place = settings.artifacts.s3.as_ref().map_or_else(
@@ -186,14 +191,16 @@ async fn empty(
 }
 
 /// The key of an object of an archive in the artifact store.
-fn key_of(artifacts: &Artifacts, what: &What) -> String {
+fn key_of(artifacts: &Artifacts, what: &ObjectKind) -> String {
     match what {
-        What::Artifact { digest, object } => artifacts.key_of(&Object {
+        ObjectKind::Artifact { digest, object } => artifacts.key_of(&Object {
             digest: *digest,
             name: object.clone(),
         }),
-        What::JobInput { job } => artifacts.job_key_of(*job, JobObject::Input),
-        What::JobResult { job, attempt } => artifacts.job_key_of(*job, JobObject::Result(*attempt)),
+        ObjectKind::JobInput { job } => artifacts.job_key_of(*job, JobObject::Input),
+        ObjectKind::JobResult { job, attempt } => {
+            artifacts.job_key_of(*job, JobObject::Result(*attempt))
+        }
     }
 }
 
@@ -224,9 +231,9 @@ async fn note(store: &Store, manifest: &Manifest) -> Result<(), Error> {
 }
 
 /// The second pass: writes the content of the archive.
-struct Loading<'a> {
+struct Loader<'a> {
     settings: &'a Settings,
-    wanted: KeysWanted,
+    wanted: KeyPolicy,
     store: &'a Store,
     handle: &'a Handle,
     artifacts: &'a Artifacts,
@@ -235,7 +242,7 @@ struct Loading<'a> {
     tables: Vec<Table>,
     tx: Option<Transaction<'static, Any>>,
     /// The objects of the archive; `objects` counts those whose writing began.
-    items: Option<Items>,
+    items: Option<ObjectList>,
     objects: usize,
     /// Key files that were created.
     keys: Vec<PathBuf>,
@@ -243,7 +250,7 @@ struct Loading<'a> {
     committing: bool,
 }
 
-impl Taker for Loading<'_> {
+impl PartReceiver for Loader<'_> {
     /// Creates the schema of the archive and begins the transaction.
     fn begin(&mut self, manifest: &Manifest) -> Result<(), Error> {
         let (handle, store) = (self.handle, self.store);
@@ -256,7 +263,7 @@ impl Taker for Loading<'_> {
             }
             store.migrate_to(Some(manifest.schema)).await?;
             let mut tx = store.begin().await?;
-            unhurried(&mut tx).await?;
+            lift_timeouts(&mut tx).await?;
             let tables = table_list(&mut tx).await?;
             if let Some(table) = occupied(&mut tx, &tables).await? {
                 return Err(not_empty(&table).into());
@@ -269,24 +276,24 @@ impl Taker for Loading<'_> {
         Ok(())
     }
 
-    fn objects(&mut self, items: &Items) -> Result<(), Error> {
+    fn objects(&mut self, items: &ObjectList) -> Result<(), Error> {
         self.items = Some(items.again()?);
         Ok(())
     }
 
-    fn take(&mut self, piece: &Piece<'_>, source: &mut dyn Read) -> Result<(), Error> {
+    fn take(&mut self, piece: &ArchivePart<'_>, source: &mut dyn Read) -> Result<(), Error> {
         match piece {
-            Piece::Key(key) => {
+            ArchivePart::Key(key) => {
                 let mut text = String::new();
                 source
                     .read_to_string(&mut text)
                     .map_err(BackupError::damaged(&key.name))?;
-                let made = keys::place(self.settings, &key.name, &Secret::new(text))?;
+                let made = keys::install(self.settings, &key.name, &Secret::new(text))?;
                 self.keys.extend(made);
                 Ok(())
             }
-            Piece::Table(part) => self.table(part, source),
-            Piece::Object(item) => {
+            ArchivePart::Table(part) => self.table(part, source),
+            ArchivePart::Object(item) => {
                 self.objects += 1;
                 self.object(item, source)
             }
@@ -294,7 +301,7 @@ impl Taker for Loading<'_> {
     }
 }
 
-impl Loading<'_> {
+impl Loader<'_> {
     fn table(&mut self, part: &TablePart, source: &mut dyn Read) -> Result<(), Error> {
         let name = &part.table.name;
         let wrong = |problem: &str| BackupError::Damaged(format!("{name}: {problem}"));
@@ -338,14 +345,14 @@ impl Loading<'_> {
         }
     }
 
-    fn object(&self, item: &Item, source: &mut dyn Read) -> Result<(), Error> {
+    fn object(&self, item: &ObjectEntry, source: &mut dyn Read) -> Result<(), Error> {
         let failed = |source| BackupError::File {
             what: "a temporary file".to_owned(),
             action: "written",
             source,
         };
         let job = match &item.what {
-            What::Artifact { digest, object } => {
+            ObjectKind::Artifact { digest, object } => {
                 let mut file = tempfile::NamedTempFile::new().map_err(failed)?;
                 io::copy(source, &mut file).map_err(failed)?;
                 let object = Object {
@@ -355,8 +362,8 @@ impl Loading<'_> {
                 let put = self.artifacts.put(&object, file.path());
                 return Ok(self.handle.block_on(put)?);
             }
-            What::JobInput { job } => (*job, JobObject::Input),
-            What::JobResult { job, attempt } => (*job, JobObject::Result(*attempt)),
+            ObjectKind::JobInput { job } => (*job, JobObject::Input),
+            ObjectKind::JobResult { job, attempt } => (*job, JobObject::Result(*attempt)),
         };
         let mut bytes = Vec::new();
         source
@@ -373,11 +380,11 @@ impl Loading<'_> {
         };
         let (settings, wanted, tables) = (self.settings, self.wanted, &self.tables);
         self.handle.block_on(async {
-            settle(&mut tx, tables).await?;
-            if wanted == KeysWanted::Lost {
+            reset_leases(&mut tx, tables).await?;
+            if wanted == KeyPolicy::Lost {
                 forget_sealed(&mut tx, tables).await?;
             } else if tables.iter().any(|table| table.name == "data_keys") {
-                keys::ring(settings, &data_key_counts(&mut tx).await?)?;
+                keys::check_master_keys(settings, &data_key_counts(&mut tx).await?)?;
             }
             Ok::<_, Error>(())
         })?;
@@ -415,7 +422,7 @@ impl Loading<'_> {
             drop(std::fs::remove_file(path));
         }
         let items = self.items.take();
-        let Some(Ok(items)) = items.as_ref().map(Items::read) else {
+        let Some(Ok(items)) = items.as_ref().map(ObjectList::read) else {
             return;
         };
         for item in items.take(self.objects).flatten() {
@@ -424,13 +431,15 @@ impl Loading<'_> {
                 continue;
             }
             match item.what {
-                What::Artifact { digest, object } => {
+                ObjectKind::Artifact { digest, object } => {
                     let name = object;
                     let object = Object { digest, name };
                     drop(self.handle.block_on(self.artifacts.delete(&object)));
                 }
-                What::JobInput { job } => self.delete(job, JobObject::Input),
-                What::JobResult { job, attempt } => self.delete(job, JobObject::Result(attempt)),
+                ObjectKind::JobInput { job } => self.delete(job, JobObject::Input),
+                ObjectKind::JobResult { job, attempt } => {
+                    self.delete(job, JobObject::Result(attempt))
+                }
             }
         }
     }

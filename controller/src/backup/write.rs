@@ -11,18 +11,19 @@ use tempfile::{NamedTempFile, TempDir};
 use tokio::runtime::Handle;
 use tokio_util::io::{StreamReader, SyncIoBridge};
 
-use super::archive::{Packer, Spooled};
+use super::archive::{Packer, SpoolFile};
 use super::error::BackupError;
-use super::keys::{self, Gathered};
+use super::keys::{self, CollectedKeys};
 use super::manifest::{
-    FORMAT, Item, KeyPart, Manifest, OBJECTS, ObjectsPart, Part, TablePart, What, object_name,
+    FORMAT, KeyPart, Manifest, OBJECTS, ObjectEntry, ObjectKind, ObjectsPart, Part, TablePart,
+    object_name,
 };
-use super::{KeysWanted, Place, apart};
+use super::{ArchiveLocation, KeyPolicy, run_blocking};
 use crate::Error;
 use crate::artifacts::{Artifacts, Object};
 use crate::settings::Settings;
 use crate::store::copy::{
-    artifact_stream, job_object_stream, row_stream, schema_version, table_list, unhurried,
+    artifact_stream, job_object_stream, lift_timeouts, row_stream, schema_version, table_list,
 };
 use crate::store::dialect::Dialect;
 use crate::store::{Store, StoreError, newest};
@@ -33,21 +34,21 @@ use crate::store::{Store, StoreError, newest};
 /// When something cannot be read or written, or the database is not at this release's schema.
 pub async fn backup(
     settings: &Settings,
-    place: &Place,
-    wanted: KeysWanted,
+    location: &ArchiveLocation,
+    wanted: KeyPolicy,
 ) -> Result<Manifest, Error> {
-    let (settings, place) = (settings.clone(), place.clone());
+    let (settings, location) = (settings.clone(), location.clone());
     let handle = Handle::current();
-    apart(move || {
+    run_blocking(move || {
         let store = handle.block_on(Store::connect(&settings.database))?;
-        let made = Writing {
+        let made = BackupWriter {
             artifacts: Artifacts::open(&settings.artifacts)?,
-            spool: spool(&place)?,
+            spool: spool(&location)?,
             handle: handle.clone(),
             settings,
             wanted,
         }
-        .run(&store, &place);
+        .run(&store, &location);
         handle.block_on(store.close());
         made
     })
@@ -55,10 +56,10 @@ pub async fn backup(
 }
 
 /// A folder beside the archive for parts whose size and digest must be known before the archive begins.
-fn spool(place: &Place) -> Result<TempDir, BackupError> {
-    let folder = match place {
-        Place::File(path) => folder_of(path),
-        Place::Stream => std::env::temp_dir(),
+fn spool(location: &ArchiveLocation) -> Result<TempDir, BackupError> {
+    let folder = match location {
+        ArchiveLocation::File(path) => folder_of(path),
+        ArchiveLocation::Stream => std::env::temp_dir(),
     };
     tempfile::Builder::new()
         .prefix(".fdn-backup-")
@@ -74,19 +75,19 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-struct Writing {
+struct BackupWriter {
     settings: Settings,
-    wanted: KeysWanted,
+    wanted: KeyPolicy,
     artifacts: Artifacts,
     spool: TempDir,
     handle: Handle,
 }
 
-impl Writing {
-    fn run(&self, store: &Store, place: &Place) -> Result<Manifest, Error> {
-        let Gathered { inside, apart } = keys::gather(&self.settings, self.wanted)?;
+impl BackupWriter {
+    fn run(&self, store: &Store, location: &ArchiveLocation) -> Result<Manifest, Error> {
+        let CollectedKeys { inside, external } = keys::collect(&self.settings, self.wanted)?;
         let mut tx = self.handle.block_on(store.snapshot())?;
-        self.handle.block_on(unhurried(&mut tx))?;
+        self.handle.block_on(lift_timeouts(&mut tx))?;
         self.at_this_schema(&mut tx)?;
         // The snapshot is as of its first query, which was just now.
         let made_at = fdn_service::now();
@@ -102,18 +103,18 @@ impl Writing {
             made_at,
             database: Dialect::of(&self.settings.database.url)?.name().to_owned(),
             keys: inside.iter().map(|(key, _)| key.clone()).collect(),
-            keys_apart: apart,
+            keys_apart: external,
             tables,
             objects,
         };
         let keys = inside
             .iter()
             .map(|(key, text)| (key, text.expose().as_bytes()));
-        match place {
-            Place::Stream => {
+        match location {
+            ArchiveLocation::Stream => {
                 drop(self.pack(io::stdout().lock(), &manifest, keys)?);
             }
-            Place::File(path) => self.pack_file(path, &manifest, keys)?,
+            ArchiveLocation::File(path) => self.pack_file(path, &manifest, keys)?,
         }
         Ok(manifest)
     }
@@ -136,7 +137,7 @@ impl Writing {
             let Some(mut rows) = row_stream(connection, &table) else {
                 continue;
             };
-            let mut file = Spooled::create(&self.spooled(&table.name))?;
+            let mut file = SpoolFile::create(&self.spooled(&table.name))?;
             let mut count = 0;
             while let Some(row) = self.handle.block_on(rows.try_next())? {
                 file.line(&row)?;
@@ -158,12 +159,12 @@ impl Writing {
 
     /// Writes the list of objects, and copies the objects of jobs into the spool: they are deleted with their jobs, artifacts stay.
     fn objects(&self, connection: &mut AnyConnection) -> Result<ObjectsPart, Error> {
-        let mut list = Spooled::create(&self.spooled(OBJECTS))?;
+        let mut list = SpoolFile::create(&self.spooled(OBJECTS))?;
         let (mut count, mut bytes) = (0, 0);
         let mut artifacts = artifact_stream(connection);
         while let Some(used) = self.handle.block_on(artifacts.try_next())? {
-            list.line(&Item {
-                what: What::artifact(&used.object),
+            list.line(&ObjectEntry {
+                what: ObjectKind::artifact(&used.object),
                 part: Part {
                     size: used.size,
                     sha256: used.object.digest,
@@ -184,13 +185,13 @@ impl Writing {
                     Err(error) => return Err(error.into()),
                 };
                 count += 1;
-                let mut file = Spooled::create(&self.spooled(&spooled_object(count)))?;
+                let mut file = SpoolFile::create(&self.spooled(&spooled_object(count)))?;
                 file.write_all(&found)
                     .map_err(BackupError::file("the spool", "written"))?;
                 let part = file.finish()?;
                 bytes += part.size;
-                list.line(&Item {
-                    what: What::of_job(job, object),
+                list.line(&ObjectEntry {
+                    what: ObjectKind::of_job(job, object),
                     part,
                 })?;
             }
@@ -242,18 +243,18 @@ impl Writing {
         let lines = io::BufRead::lines(BufReader::new(self.open(OBJECTS)?));
         for (number, line) in (1..).zip(lines) {
             let line = line.map_err(BackupError::file(OBJECTS, "read"))?;
-            let item: Item = serde_json::from_str(&line)
+            let item: ObjectEntry = serde_json::from_str(&line)
                 .map_err(|e| BackupError::file(OBJECTS, "read")(e.into()))?;
             let name = object_name(number);
             match &item.what {
-                What::Artifact { digest, object } => {
+                ObjectKind::Artifact { digest, object } => {
                     let object = Object {
                         digest: *digest,
                         name: object.clone(),
                     };
                     self.pack_artifact(&mut packer, &name, &object, &item.part)?;
                 }
-                What::JobInput { .. } | What::JobResult { .. } => {
+                ObjectKind::JobInput { .. } | ObjectKind::JobResult { .. } => {
                     packer.add(&name, &item.part, self.open(&spooled_object(number))?)?;
                 }
             }

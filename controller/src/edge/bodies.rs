@@ -22,24 +22,24 @@ pub(super) struct Bodies {
     /// The bytes that may still be held.
     room: Arc<Semaphore>,
     /// How long one body may take to arrive.
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// A complete body; its bytes count towards the limit as long as it is held.
-pub(super) struct Taken {
+pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
-    _counted: Counted,
-    _turn: OwnedSemaphorePermit,
+    _counted: HeldBytes,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Bytes that are held.
-struct Counted {
+struct HeldBytes {
     permit: Option<OwnedSemaphorePermit>,
     bytes: i64,
     gauge: IntGauge,
 }
 
-impl Counted {
+impl HeldBytes {
     /// Counts more bytes; `false` if there is no room.
     fn grow(&mut self, room: &Arc<Semaphore>, by: usize) -> bool {
         let more = u32::try_from(by).ok();
@@ -58,7 +58,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.gauge.sub(self.bytes);
     }
@@ -71,43 +71,45 @@ impl Bodies {
         let room = settings.bodies_size.as_usize();
         Self {
             room: Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))),
-            patience: settings.body_timeout.as_duration(),
+            timeout: settings.body_timeout.as_duration(),
         }
     }
 
-    /// Reads a body of at most `limit` bytes, after waiting for one of the machine's `turns`.
+    /// Reads a body of at most `limit` bytes, after waiting for one of the machine's `permits`.
     ///
     /// # Errors
     /// When it is larger, breaks off, does not arrive in time, or there is no room for it.
-    pub(super) async fn take<B>(
+    pub(super) async fn receive<B>(
         &self,
         body: B,
         limit: ByteSize,
-        turns: &Arc<Semaphore>,
+        permits: &Arc<Semaphore>,
         gauge: IntGauge,
-    ) -> Result<Taken, Error>
+    ) -> Result<ReceivedBody, Error>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
-        let taken = timeout(self.patience, self.gather(body, limit, turns, gauge)).await;
-        taken.unwrap_or(Err(later("a body that does not come in edge.body_timeout")))
+        let received = timeout(self.timeout, self.read_all(body, limit, permits, gauge)).await;
+        received.unwrap_or(Err(try_later(
+            "a body that does not come in edge.body_timeout",
+        )))
     }
 
-    async fn gather<B>(
+    async fn read_all<B>(
         &self,
         mut body: B,
         limit: ByteSize,
-        turns: &Arc<Semaphore>,
+        permits: &Arc<Semaphore>,
         gauge: IntGauge,
-    ) -> Result<Taken, Error>
+    ) -> Result<ReceivedBody, Error>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
-        let turn = Arc::clone(turns).acquire_owned().await;
-        let turn = turn.map_err(|_| later("the connection is over"))?;
-        let mut counted = Counted {
+        let permit = Arc::clone(permits).acquire_owned().await;
+        let permit = permit.map_err(|_| try_later("the connection is over"))?;
+        let mut counted = HeldBytes {
             permit: None,
             bytes: 0,
             gauge,
@@ -122,19 +124,21 @@ impl Bodies {
                 return Err(Error::BodyTooLarge(limit));
             }
             if !counted.grow(&self.room, piece.len()) {
-                return Err(later("the bodies of all machines fill edge.bodies_size"));
+                return Err(try_later(
+                    "the bodies of all machines fill edge.bodies_size",
+                ));
             }
             bytes.extend_from_slice(&piece);
         }
-        Ok(Taken {
+        Ok(ReceivedBody {
             bytes: bytes.freeze(),
             _counted: counted,
-            _turn: turn,
+            _permit: permit,
         })
     }
 }
 
-const fn later(what: &'static str) -> Error {
+const fn try_later(what: &'static str) -> Error {
     Error::TooMany {
         what,
         after: Duration::from_secs(1),
@@ -170,32 +174,43 @@ mod tests {
 
     #[tokio::test]
     async fn all_bodies_together_take_so_much_and_give_it_back() {
-        let (bodies, gauge, turns) = (bodies(100), gauge(), Arc::new(Semaphore::new(9)));
+        let (bodies, gauge, permits) = (bodies(100), gauge(), Arc::new(Semaphore::new(9)));
         let limit = ByteSize::from_bytes(80);
-        let take = |size| bodies.take(body(size), limit, &turns, gauge.clone());
-        let kept = take(70).await.expect("room");
+        let receive = |size| bodies.receive(body(size), limit, &permits, gauge.clone());
+        let kept = receive(70).await.expect("room");
         assert_eq!((kept.bytes.len(), gauge.get()), (70, 70));
-        assert!(matches!(take(81).await, Err(Error::BodyTooLarge(_))));
-        assert!(matches!(take(31).await, Err(Error::TooMany { .. })));
-        assert_eq!(take(30).await.expect("room").bytes.len(), 30);
+        assert!(matches!(receive(81).await, Err(Error::BodyTooLarge(_))));
+        assert!(matches!(receive(31).await, Err(Error::TooMany { .. })));
+        assert_eq!(receive(30).await.expect("room").bytes.len(), 30);
         drop(kept);
         assert_eq!(gauge.get(), 0);
-        assert_eq!(take(80).await.expect("room").bytes.len(), 80);
+        assert_eq!(receive(80).await.expect("room").bytes.len(), 80);
     }
 
     #[tokio::test]
     async fn one_that_never_ends_is_given_up_and_so_is_one_behind_others() {
-        let (bodies, gauge, turns) = (bodies(100), gauge(), Arc::new(Semaphore::new(1)));
+        let (bodies, gauge, permits) = (bodies(100), gauge(), Arc::new(Semaphore::new(1)));
         let limit = ByteSize::from_bytes(80);
         let first = futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("x")))]);
         let endless = StreamBody::new(first.chain(futures::stream::pending()));
-        let given_up = bodies.take(endless, limit, &turns, gauge.clone()).await;
+        let given_up = bodies
+            .receive(endless, limit, &permits, gauge.clone())
+            .await;
         assert!(matches!(given_up, Err(Error::TooMany { .. })));
         assert_eq!(gauge.get(), 0);
-        let kept = bodies.take(body(1), limit, &turns, gauge.clone()).await;
-        let second = bodies.take(body(1), limit, &turns, gauge.clone()).await;
+        let kept = bodies
+            .receive(body(1), limit, &permits, gauge.clone())
+            .await;
+        let second = bodies
+            .receive(body(1), limit, &permits, gauge.clone())
+            .await;
         assert!(kept.is_ok() && matches!(second, Err(Error::TooMany { .. })));
         drop(kept);
-        assert!(bodies.take(body(1), limit, &turns, gauge).await.is_ok());
+        assert!(
+            bodies
+                .receive(body(1), limit, &permits, gauge)
+                .await
+                .is_ok()
+        );
     }
 }

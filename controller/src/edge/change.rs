@@ -12,7 +12,7 @@ use fdn_core::message::{
 };
 use fdn_core::{AppName, ClientPrefix, ClusterId, Digest, HostName, Revision};
 
-use super::used::Part;
+use super::used::ClusterUsage;
 use super::view;
 
 /// An app, as nodes are told it.
@@ -112,7 +112,7 @@ pub enum Change {
     /// The machines.
     Fleet(Arc<FleetEntry>),
     /// The calls counted towards quotas.
-    Used(Arc<Part>),
+    Used(Arc<ClusterUsage>),
     /// The bindings of an app.
     Bindings(Arc<BindingsEntry>),
     /// Changes of an app's bindings.

@@ -8,7 +8,7 @@
 //! A node sees the apps that its cluster holds ([`fdn_core::message::Holders`]). The holders are part of an app's revision, so a cluster that begins
 //! to hold an app is told it like any change, and one that ceases to is told that the app is gone.
 
-mod held;
+mod present_state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use bytes::Bytes;
 use fdn_core::enrol::{Machine, Role};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::{NetworkDesired, TxtDesired};
-use fdn_core::policy::quota::AppUsed;
+use fdn_core::policy::quota::AppQuotaUsage;
 use fdn_core::{AppName, ClusterId, Digest, Revision};
 
-use self::held::{Held, Put};
+use self::present_state::{PresentState, PutResult};
 use super::change::{AppEntry, BindingsEntry, Change, FleetEntry, is_for};
-use super::used::Parts;
+use super::used::UsageByCluster;
 use super::view;
-use crate::store::app::Told;
+use crate::store::app::InformedClusters;
 
 /// Limits of what is kept for machines that were away.
 #[derive(Clone, Copy, Debug)]
@@ -37,24 +37,24 @@ pub struct Limits {
 
 /// An accepted change.
 #[derive(Debug)]
-struct Noted {
+struct LogEntry {
     /// A machine that has been told everything up to this revision, or a later one, has been told this change.
     at: Revision,
-    what: What,
+    item: LogItem,
     bytes: usize,
 }
 
 #[derive(Debug)]
-enum What {
+enum LogItem {
     /// A change; for an app, with its entry before the change.
     Change(Change, Option<Arc<AppEntry>>),
     /// The calls counted towards quotas.
-    Used(Parts),
+    Used(UsageByCluster),
 }
 
 /// State for machines, read from the database at one revision: all of it, or, of apps, what is newer than the last reading.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct StoredState {
     /// The revision.
     pub revision: Revision,
     /// The names of all apps that exist.
@@ -70,12 +70,12 @@ pub struct Loaded {
     /// The text records that exist.
     pub texts: Vec<TxtDesired>,
     /// The clusters that were ever told of an app.
-    pub told: BTreeMap<AppName, Told>,
+    pub informed: BTreeMap<AppName, InformedClusters>,
 }
 
 /// A part of what a feed sends.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum FeedPiece {
     /// An encoded frame.
     Frame(Bytes),
     /// A change that is encoded only when it is sent.
@@ -84,7 +84,7 @@ pub enum Piece {
 
 /// Whether a cluster may fetch an artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetch {
+pub enum FetchPermission {
     /// An app that it holds uses it.
     Yes,
     /// An app that it was told of used it lately, or still uses it but the cluster no longer holds the app.
@@ -95,16 +95,16 @@ pub enum Fetch {
 
 /// What a feed sends next.
 #[derive(Debug)]
-pub enum Next {
+pub enum NextPieces {
     /// These pieces; they bring it up to the change of this number.
-    Pieces(Vec<Piece>, u64),
+    Pieces(Vec<FeedPiece>, u64),
     /// Changes that it missed are gone.
     Behind,
 }
 
 /// Where a feed starts.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum FeedStart {
     /// From the changes after this number.
     Resume(u64),
     /// With a snapshot.
@@ -122,19 +122,19 @@ pub struct ChangeLog {
     /// The revision at which the database was last read.
     read: Revision,
     /// Everything up to this revision is in the log. Several messages may have the same revision, so the newest one may be incomplete.
-    sure: Revision,
+    complete: Revision,
     /// The number of times a message may have been missed, and how many of those a reading of the database has settled.
-    doubts: u64,
-    settled: u64,
+    suspected_gaps: u64,
+    resolved_gaps: u64,
     /// A machine that has been told everything up to this revision, or a later one, finds the rest among the changes.
     floor: Revision,
     /// The number before the first kept change.
     first: u64,
-    log: VecDeque<Noted>,
+    log: VecDeque<LogEntry>,
     bytes: usize,
     /// The numbers of the last changes for nodes and for DNS servers.
     lasts: (u64, u64),
-    held: Held,
+    present: PresentState,
 }
 
 impl ChangeLog {
@@ -143,13 +143,13 @@ impl ChangeLog {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            held: Held::new(limits.changes),
+            present: PresentState::new(limits.changes),
             read: Revision::NONE,
             loaded: false,
             revision: Revision::NONE,
-            sure: Revision::NONE,
-            doubts: 0,
-            settled: 0,
+            complete: Revision::NONE,
+            suspected_gaps: 0,
+            resolved_gaps: 0,
             floor: Revision::NONE,
             first: 0,
             log: VecDeque::new(),
@@ -172,13 +172,13 @@ impl ChangeLog {
 
     /// Everything up to this revision is in the log.
     #[must_use]
-    pub const fn sure(&self) -> Revision {
-        self.sure
+    pub const fn complete_revision(&self) -> Revision {
+        self.complete
     }
 
     /// The revision at which the database was last read: messages up to it tell nothing new.
     #[must_use]
-    pub const fn read(&self) -> Revision {
+    pub const fn read_revision(&self) -> Revision {
         self.read
     }
 
@@ -189,27 +189,27 @@ impl ChangeLog {
     }
 
     /// Notes that a message may have been missed: until the database is read again, no further revision counts as complete.
-    pub const fn doubt(&mut self) {
-        self.doubts += 1;
+    pub const fn suspect_gap(&mut self) {
+        self.suspected_gaps += 1;
     }
 
-    /// The number of calls of [`ChangeLog::doubt`]; to be read before the database is.
+    /// The number of calls of [`ChangeLog::suspect_gap`]; to be read before the database is.
     #[must_use]
-    pub const fn doubts(&self) -> u64 {
-        self.doubts
+    pub const fn suspected_gaps(&self) -> u64 {
+        self.suspected_gaps
     }
 
     /// Whether a message may be missing.
     #[must_use]
-    pub const fn is_doubtful(&self) -> bool {
-        self.doubts > self.settled
+    pub const fn may_have_gap(&self) -> bool {
+        self.suspected_gaps > self.resolved_gaps
     }
 
     /// Notes that no message has come for a while and the database has nothing newer; returns whether more revisions count as complete now.
-    pub fn rest(&mut self) -> bool {
-        let more = !self.is_doubtful() && self.sure < self.revision;
+    pub fn mark_complete(&mut self) -> bool {
+        let more = !self.may_have_gap() && self.complete < self.revision;
         if more {
-            self.sure = self.revision;
+            self.complete = self.revision;
         }
         more
     }
@@ -237,64 +237,64 @@ impl ChangeLog {
 
     /// Whether a cluster was ever told of an app.
     #[must_use]
-    pub fn was_told(&self, app: &AppName, cluster: &ClusterId) -> bool {
-        self.held.was_told(app, cluster)
+    pub fn was_informed(&self, app: &AppName, cluster: &ClusterId) -> bool {
+        self.present.was_informed(app, cluster)
     }
 
     /// Whether a cluster may fetch an artifact.
     #[must_use]
-    pub fn may_fetch(&self, digest: &Digest, cluster: &ClusterId) -> Fetch {
-        self.held.may_fetch(digest, cluster)
+    pub fn may_fetch(&self, digest: &Digest, cluster: &ClusterId) -> FetchPermission {
+        self.present.may_fetch(digest, cluster)
     }
 
     /// The revision of an app's entry; [`Revision::NONE`] if there is none.
     #[must_use]
     pub fn revision_of(&self, app: &AppName) -> Revision {
-        let held = self.held.apps.get(app);
+        let held = self.present.apps.get(app);
         held.map_or(Revision::NONE, |held| held.revision)
     }
 
     /// Accepts a change from a message; returns whether it was new.
-    pub fn take(&mut self, change: Change) -> bool {
+    pub fn accept(&mut self, change: Change) -> bool {
         if change.revision() <= self.read {
             // The message is late: the database has been read since, and with it everything deleted by then.
             return false;
         }
-        let Some(revision) = self.note(change, Revision::NONE) else {
+        let Some(revision) = self.apply(change, Revision::NONE) else {
             return false;
         };
         if self.loaded && revision.get() > self.revision.get() + 1 {
             // Every revision has a message, so one is missing.
-            self.doubt();
+            self.suspect_gap();
         }
         self.revision = self.revision.max(revision);
-        if !self.is_doubtful() {
+        if !self.may_have_gap() {
             // More messages of the same revision may follow.
             let complete = Revision(revision.get().saturating_sub(1));
-            self.sure = self.sure.max(complete);
+            self.complete = self.complete.max(complete);
         }
         true
     }
 
     /// Accepts the calls counted towards quotas; returns whether any machine has to be told.
-    pub fn used(&mut self, used: Vec<AppUsed>) -> bool {
-        let Some(parts) = self.held.used(used) else {
+    pub fn accept_usage(&mut self, used: Vec<AppQuotaUsage>) -> bool {
+        let Some(parts) = self.present.accept_usage(used) else {
             return false;
         };
         let bytes = parts.bytes();
-        self.push(What::Used(parts), Revision::NONE, bytes);
+        self.push(LogItem::Used(parts), Revision::NONE, bytes);
         true
     }
 
-    /// Accepts the state read from the database; returns whether any of it was new. `doubts` is their number before the reading.
-    pub fn load(&mut self, loaded: Loaded, doubts: u64) -> bool {
+    /// Accepts the state read from the database; returns whether any of it was new. `suspected_gaps` is their number before the reading.
+    pub fn load(&mut self, loaded: StoredState, suspected_gaps: u64) -> bool {
         let (before, first) = (self.last(), !self.loaded);
         let read = loaded.revision;
         // A machine that left, told everything up to the present revision, has not been told what is found only now.
         let late = Revision(self.revision.get() + 1);
         let at = if read <= self.revision { late } else { read };
-        let gone = self.held.gone(&loaded, read);
-        self.held.add_told(loaded.told);
+        let gone = self.present.deletions(&loaded, read);
+        self.present.add_informed(loaded.informed);
         let apps = loaded.apps.into_iter().map(Arc::new).map(Change::App);
         let bindings = loaded.bindings.into_iter().map(Arc::new);
         let texts = loaded.texts.into_iter().map(Arc::new).map(Change::Txt);
@@ -302,26 +302,26 @@ impl ChangeLog {
         let all = gone.into_iter().chain(apps);
         let all = all.chain(bindings.map(Change::Bindings)).chain(texts);
         for change in all.chain(network.map(Change::Network)) {
-            self.note(change, at);
+            self.apply(change, at);
         }
-        if first || !view::is_same_fleet(&self.held.fleet.fleet, &loaded.fleet) {
+        if first || !view::is_same_fleet(&self.present.fleet.fleet, &loaded.fleet) {
             let fleet = FleetEntry::new(loaded.fleet);
-            self.note(Change::Fleet(Arc::new(fleet)), at);
+            self.apply(Change::Fleet(Arc::new(fleet)), at);
         }
-        if read.get() > self.sure.get() + 1 {
+        if read.get() > self.complete.get() + 1 {
             // Other controllers may have told machines of things that came and went in between, which do not show here: those machines need a
             // snapshot.
             self.floor = self.floor.max(read);
         }
         self.read = self.read.max(read);
         self.revision = self.revision.max(read);
-        self.settled = self.settled.max(doubts);
-        if !self.is_doubtful() {
-            self.sure = self.sure.max(read);
+        self.resolved_gaps = self.resolved_gaps.max(suspected_gaps);
+        if !self.may_have_gap() {
+            self.complete = self.complete.max(read);
         }
         if first {
             // The state includes everything before.
-            self.forget_log();
+            self.clear_log();
             self.floor = self.revision;
         }
         self.loaded = true;
@@ -330,26 +330,26 @@ impl ChangeLog {
 
     /// Applies a change that is newer than what is held, and appends it to the log; returns its revision. Machines that have been told everything up
     /// to `at`, or to its own revision if that is later, count as told.
-    fn note(&mut self, change: Change, at: Revision) -> Option<Revision> {
-        let before = match self.held.put(&change) {
-            Put::New(before) => before,
-            Put::Old => return None,
-            Put::Missing => {
+    fn apply(&mut self, change: Change, at: Revision) -> Option<Revision> {
+        let before = match self.present.apply(&change) {
+            PutResult::New(before) => before,
+            PutResult::Old => return None,
+            PutResult::Missing => {
                 // Reading the database gives both the bindings and their change.
-                self.doubt();
+                self.suspect_gap();
                 return None;
             }
         };
         let (revision, bytes) = (change.revision(), change.bytes());
-        self.push(What::Change(change, before), at.max(revision), bytes);
+        self.push(LogItem::Change(change, before), at.max(revision), bytes);
         Some(revision)
     }
 
-    fn push(&mut self, what: What, at: Revision, bytes: usize) {
+    fn push(&mut self, item: LogItem, at: Revision, bytes: usize) {
         let number = self.last() + 1;
-        let concerns = |role| match &what {
-            What::Change(change, _) => is_for(role, change),
-            What::Used(_) => matches!(role, Role::Node),
+        let concerns = |role| match &item {
+            LogItem::Change(change, _) => is_for(role, change),
+            LogItem::Used(_) => matches!(role, Role::Node),
         };
         if concerns(Role::Node) {
             self.lasts.0 = number;
@@ -357,18 +357,18 @@ impl ChangeLog {
         if concerns(Role::Dns) {
             self.lasts.1 = number;
         }
-        let newest = self.log.back().map_or(self.floor, |noted| noted.at);
-        self.log.push_back(Noted {
+        let newest = self.log.back().map_or(self.floor, |entry| entry.at);
+        self.log.push_back(LogEntry {
             at: newest.max(at),
-            what,
+            item,
             bytes,
         });
         self.bytes += bytes;
-        self.shorten();
+        self.trim();
     }
 
     /// Drops the oldest changes until the limits hold.
-    fn shorten(&mut self) {
+    fn trim(&mut self) {
         while self.log.len() > self.limits.changes || self.bytes > self.limits.bytes {
             let Some(oldest) = self.log.pop_front() else {
                 return;
@@ -376,65 +376,65 @@ impl ChangeLog {
             self.first += 1;
             self.bytes -= oldest.bytes;
             self.floor = self.floor.max(oldest.at);
-            self.bury(oldest);
+            self.drop_deleted(oldest);
         }
     }
 
-    fn forget_log(&mut self) {
+    fn clear_log(&mut self) {
         let all = std::mem::take(&mut self.log);
         self.first += all.len() as u64;
         self.bytes = 0;
-        for noted in all {
-            self.bury(noted);
+        for entry in all {
+            self.drop_deleted(entry);
         }
     }
 
     /// Drops the entry of a deleted thing: every machine that would have to be told of the deletion now gets a snapshot.
-    fn bury(&mut self, noted: Noted) {
-        if let What::Change(change, _) = noted.what {
-            self.held.bury(&change);
+    fn drop_deleted(&mut self, entry: LogEntry) {
+        if let LogItem::Change(change, _) = entry.item {
+            self.present.drop_deleted(&change);
         }
     }
 
     /// Where the feed of a machine starts that has been told everything up to `since`.
     #[must_use]
-    pub fn start(&self, since: Revision) -> Start {
+    pub fn start(&self, since: Revision) -> FeedStart {
         if since < self.floor || since == Revision::NONE {
-            return Start::Snapshot;
+            return FeedStart::Snapshot;
         }
         // Changes that another controller told it, and that this one has not received yet, come again later; the machine ignores them as old.
-        let told = self.log.partition_point(|noted| noted.at <= since);
-        Start::Resume(self.first + told as u64)
+        let sent = self.log.partition_point(|entry| entry.at <= since);
+        FeedStart::Resume(self.first + sent as u64)
     }
 
     /// A change that a resuming machine is sent in any case, because it has no revision.
     #[must_use]
-    pub fn anyway(&self, machine: &Machine) -> Option<Change> {
+    pub fn unversioned_change(&self, machine: &Machine) -> Option<Change> {
         let node = matches!(machine.role, Role::Node);
         node.then(|| self.used_for(machine))
     }
 
     /// The calls counted for apps with a quota that a node's cluster holds.
     fn used_for(&self, machine: &Machine) -> Change {
-        Change::Used(self.held.quotas.of(&machine.cluster))
+        Change::Used(self.present.quotas.of(&machine.cluster))
     }
 
-    /// What a feed that was told everything up to the change number `told` sends next, at most `most` pieces.
+    /// What a feed that was told everything up to the change number `sent` sends next, at most `limit` pieces.
     #[must_use]
-    pub fn next(&self, machine: &Machine, told: u64, most: usize) -> Next {
-        let Some(skipped) = told.checked_sub(self.first) else {
-            return Next::Behind;
+    pub fn next(&self, machine: &Machine, sent: u64, limit: usize) -> NextPieces {
+        let Some(skipped) = sent.checked_sub(self.first) else {
+            return NextPieces::Behind;
         };
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-        let (mut pieces, mut told) = (Vec::new(), told);
-        for noted in self.log.iter().skip(skipped) {
-            if pieces.len() >= most {
+        let (mut pieces, mut sent) = (Vec::new(), sent);
+        for entry in self.log.iter().skip(skipped) {
+            if pieces.len() >= limit {
                 break;
             }
-            pieces.extend(piece(machine, noted));
-            told += 1;
+            pieces.extend(piece(machine, entry));
+            sent += 1;
         }
-        Next::Pieces(pieces, told)
+        NextPieces::Pieces(pieces, sent)
     }
 
     /// All state for a machine now; its feed then continues after the change number [`ChangeLog::last`].
@@ -443,22 +443,26 @@ impl ChangeLog {
         let mut all = VecDeque::new();
         match machine.role {
             Role::Node => {
-                all.push_back(Change::Fleet(Arc::clone(&self.held.fleet)));
-                let seen = self.held.apps.values();
+                all.push_back(Change::Fleet(Arc::clone(&self.present.fleet)));
+                let seen = self.present.apps.values();
                 let seen = seen.filter(|app| app.is_seen_by(&machine.cluster));
                 all.extend(seen.cloned().map(Change::App));
                 all.push_back(self.used_for(machine));
             }
             Role::Dns => {
-                all.push_back(Change::Fleet(Arc::clone(&self.held.fleet)));
-                all.extend(self.held.network.clone().map(Change::Network));
+                all.push_back(Change::Fleet(Arc::clone(&self.present.fleet)));
+                all.extend(self.present.network.clone().map(Change::Network));
                 let bindings = self
-                    .held
+                    .present
                     .bindings
                     .values()
                     .filter(|one| one.state.is_some());
                 all.extend(bindings.cloned().map(Change::Bindings));
-                let texts = self.held.texts.values().filter(|one| one.state.is_some());
+                let texts = self
+                    .present
+                    .texts
+                    .values()
+                    .filter(|one| one.state.is_some());
                 all.extend(texts.cloned().map(Change::Txt));
             }
         }
@@ -467,24 +471,24 @@ impl ChangeLog {
 }
 
 /// The piece of a logged change for a machine; `None` if it is not for it.
-fn piece(machine: &Machine, noted: &Noted) -> Option<Piece> {
-    match (&noted.what, machine.role) {
-        (What::Change(Change::App(app), before), Role::Node) => {
+fn piece(machine: &Machine, entry: &LogEntry) -> Option<FeedPiece> {
+    match (&entry.item, machine.role) {
+        (LogItem::Change(Change::App(app), before), Role::Node) => {
             let saw = |app: &Arc<AppEntry>| app.is_seen_by(&machine.cluster);
             let held = before.as_ref().is_some_and(saw);
             match (app.is_seen_by(&machine.cluster), held) {
-                (true, _) => Some(Piece::Frame(app.frame.clone())),
-                (false, true) => Some(Piece::Frame(app.gone.clone())),
+                (true, _) => Some(FeedPiece::Frame(app.frame.clone())),
+                (false, true) => Some(FeedPiece::Frame(app.gone.clone())),
                 (false, false) => None,
             }
         }
-        (What::Used(parts), Role::Node) => {
+        (LogItem::Used(parts), Role::Node) => {
             let part = parts.of(&machine.cluster);
-            (!part.used.is_empty()).then(|| Piece::Change(Change::Used(part)))
+            (!part.used.is_empty()).then(|| FeedPiece::Change(Change::Used(part)))
         }
-        (What::Used(_), Role::Dns) => None,
-        (What::Change(change, _), role) => {
-            is_for(role, change).then(|| Piece::Change(change.clone()))
+        (LogItem::Used(_), Role::Dns) => None,
+        (LogItem::Change(change, _), role) => {
+            is_for(role, change).then(|| FeedPiece::Change(change.clone()))
         }
     }
 }

@@ -23,16 +23,16 @@ use crate::store::enrolment::certificate_list_revoked;
 
 /// The pause before subscribing again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// After a reading, the pause before the next one: this many times the time it took, and at most `REST_MAX`.
-const REST: u32 = 4;
-const REST_MAX: Duration = Duration::from_secs(60);
+/// After a reading, the pause before the next one: this many times the time it took, and at most `READ_PAUSE_MAX`.
+const READ_PAUSE_FACTOR: u32 = 4;
+const READ_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Receives the changes of all controllers until shutdown. `name` is this controller's: its queue stays while it is away.
-pub(super) async fn hear(state: Arc<State>, name: NodeId, shutdown: CancellationToken) {
+pub(super) async fn receive(state: Arc<State>, name: NodeId, shutdown: CancellationToken) {
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = hear_once(&state, &name) => {}
+            () = receive_once(&state, &name) => {}
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -42,7 +42,7 @@ pub(super) async fn hear(state: Arc<State>, name: NodeId, shutdown: Cancellation
 }
 
 /// Receives the messages of one subscription until it ends.
-async fn hear_once(state: &State, name: &NodeId) {
+async fn receive_once(state: &State, name: &NodeId) {
     let subscription = Subscription {
         channel: Channel::Changes,
         consumer: name.to_string(),
@@ -51,9 +51,9 @@ async fn hear_once(state: &State, name: &NodeId) {
     match state.broker.subscribe(subscription).await {
         Ok(mut deliveries) => {
             // Messages sent before this queue existed are only in the database.
-            lock(&state.edge.change_log).doubt();
+            lock(&state.edge.change_log).suspect_gap();
             while let Some(delivery) = deliveries.next().await {
-                take(state, delivery);
+                handle(state, delivery);
             }
         }
         Err(error) => warn!(
@@ -63,7 +63,7 @@ async fn hear_once(state: &State, name: &NodeId) {
     }
 }
 
-fn take(state: &State, delivery: Delivery) {
+fn handle(state: &State, delivery: Delivery) {
     let envelope = delivery.envelope();
     let kind = envelope.message.kind();
     let count = |result: &str| {
@@ -78,11 +78,11 @@ fn take(state: &State, delivery: Delivery) {
         );
         count("refused");
         // The database has the change in a form that this release reads.
-        lock(&state.edge.change_log).doubt();
+        lock(&state.edge.change_log).suspect_gap();
         return delivery.reject();
     }
     let at = load::revision_of(&envelope.message);
-    if at.is_some_and(|at| at <= lock(&state.edge.change_log).read()) {
+    if at.is_some_and(|at| at <= lock(&state.edge.change_log).read_revision()) {
         count("stale");
         return delivery.ack();
     }
@@ -94,7 +94,7 @@ fn take(state: &State, delivery: Delivery) {
         Ok(None) => {
             warn!(kind, "a message that is no change goes to the dead letters");
             count("refused");
-            lock(&state.edge.change_log).doubt();
+            lock(&state.edge.change_log).suspect_gap();
             return delivery.reject();
         }
         Err(error) => {
@@ -105,7 +105,7 @@ fn take(state: &State, delivery: Delivery) {
                 "a change cannot be read; the database is asked"
             );
             count("refused");
-            lock(&state.edge.change_log).doubt();
+            lock(&state.edge.change_log).suspect_gap();
             return delivery.ack();
         }
     };
@@ -113,17 +113,17 @@ fn take(state: &State, delivery: Delivery) {
         let now = fdn_service::now();
         state.edge.machines.revoke(&fleet.fleet.revoked, now);
     }
-    let new = lock(&state.edge.change_log).take(change);
+    let new = lock(&state.edge.change_log).accept(change);
     count(if new { "used" } else { "stale" });
     delivery.ack();
     if new {
-        show(state);
+        wake_feeds(state);
     }
 }
 
 /// What the refresh loop last saw of the database.
 #[derive(Debug, Default)]
-struct Seen {
+struct RefreshState {
     /// The revision of the database when it was found ahead of the change log.
     ahead: Option<Revision>,
     /// The number of the last change at that time.
@@ -133,9 +133,9 @@ struct Seen {
     /// The broker's count of reconnects, replaced queues and bound queues at the last look.
     losses: u64,
     /// When quota counts were last sent.
-    told_used: Option<Instant>,
+    usage_sent_at: Option<Instant>,
     /// When the database may be read again.
-    rested: Option<Instant>,
+    next_read_at: Option<Instant>,
 }
 
 /// Checks the database for missed changes until shutdown.
@@ -143,18 +143,18 @@ pub(super) async fn refresh(state: Arc<State>, shutdown: CancellationToken) {
     let every = state.settings.edge.refresh.as_duration();
     let mut timer = interval(every);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seen = Seen::default();
+    let mut refresh = RefreshState::default();
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             _ = timer.tick() => {}
         }
-        match look(&state, &mut seen).await {
-            Ok(()) if std::mem::take(&mut seen.failing) => {
+        match refresh_once(&state, &mut refresh).await {
+            Ok(()) if std::mem::take(&mut refresh.failing) => {
                 info!("what machines are told is current again");
             }
             Ok(()) => {}
-            Err(error) if !std::mem::replace(&mut seen.failing, true) => warn!(
+            Err(error) if !std::mem::replace(&mut refresh.failing, true) => warn!(
                 error = chain(&error),
                 "the database cannot be read for the feeds; machines are told what is known"
             ),
@@ -163,69 +163,69 @@ pub(super) async fn refresh(state: Arc<State>, shutdown: CancellationToken) {
     }
 }
 
-async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
-    let sure = lock(&state.edge.change_log).sure();
-    let (present, waits) = load::present(state, sure).await?;
+async fn refresh_once(state: &Arc<State>, refresh: &mut RefreshState) -> Result<(), Error> {
+    let complete = lock(&state.edge.change_log).complete_revision();
+    let (present, waits) = load::present(state, complete).await?;
     let counters = state.broker.counters();
     // A queue that was just bound may have missed a part of a revision.
     let losses = counters.reconnects + counters.replaced + counters.bound;
-    let (held, loaded, doubtful) = {
+    let (held, loaded, may_have_gap) = {
         let mut change_log = lock(&state.edge.change_log);
-        let quiet = std::mem::replace(&mut seen.last, change_log.last()) == change_log.last();
+        let quiet = std::mem::replace(&mut refresh.last, change_log.last()) == change_log.last();
         if quiet && !waits && change_log.is_loaded() && change_log.revision() == present {
             // Machines are told with their next heartbeat.
-            change_log.rest();
+            change_log.mark_complete();
         }
         (
             change_log.revision(),
             change_log.is_loaded(),
-            change_log.is_doubtful(),
+            change_log.may_have_gap(),
         )
     };
-    let lost = std::mem::replace(&mut seen.losses, losses) != losses;
+    let lost = std::mem::replace(&mut refresh.losses, losses) != losses;
     // A message may be on its way: only a change without one by the next look is missing.
-    let missing = held < present && seen.ahead.is_some_and(|ahead| held < ahead);
-    seen.ahead = (held < present).then_some(present);
+    let missing = held < present && refresh.ahead.is_some_and(|ahead| held < ahead);
+    refresh.ahead = (held < present).then_some(present);
     if lost {
-        lock(&state.edge.change_log).doubt();
+        lock(&state.edge.change_log).suspect_gap();
     }
-    let rested = seen.rested.is_none_or(|at| Instant::now() >= at);
-    if !loaded || (rested && (missing || lost || doubtful)) {
-        let (doubts, read) = {
+    let may_read = refresh.next_read_at.is_none_or(|at| Instant::now() >= at);
+    if !loaded || (may_read && (missing || lost || may_have_gap)) {
+        let (suspected_gaps, read) = {
             let change_log = lock(&state.edge.change_log);
-            (change_log.doubts(), change_log.read())
+            (change_log.suspected_gaps(), change_log.read_revision())
         };
         let began = Instant::now();
         // Only what is newer than the last reading: older changes cannot have been missed, and what is not newer than the state changes nothing.
         let newer = load::newer(state, read).await?;
-        seen.rested = Some(Instant::now() + rest_after(began.elapsed()));
-        let new = lock(&state.edge.change_log).load(newer, doubts);
+        refresh.next_read_at = Some(Instant::now() + pause_after(began.elapsed()));
+        let new = lock(&state.edge.change_log).load(newer, suspected_gaps);
         if loaded && new {
             state.metrics.edge.refreshed.inc();
         }
-        seen.ahead = None;
-        show(state);
+        refresh.ahead = None;
+        wake_feeds(state);
     }
     let quotas = state.settings.edge.quotas.as_duration();
     let due = |at: Instant| at.elapsed() >= quotas;
-    if seen.told_used.is_none_or(due) {
+    if refresh.usage_sent_at.is_none_or(due) {
         let used = load::used(state).await?;
-        seen.told_used = Some(Instant::now());
-        if lock(&state.edge.change_log).used(used) {
-            show(state);
+        refresh.usage_sent_at = Some(Instant::now());
+        if lock(&state.edge.change_log).accept_usage(used) {
+            wake_feeds(state);
         }
     }
     Ok(())
 }
 
 /// The pause after a reading that took so long: the more there is to read, the less often.
-fn rest_after(took: Duration) -> Duration {
-    (took * REST).min(REST_MAX)
+fn pause_after(took: Duration) -> Duration {
+    (took * READ_PAUSE_FACTOR).min(READ_PAUSE_MAX)
 }
 
 /// Reads revoked certificates until shutdown, independently of messages and of the other readings: a removed machine must be cut off within two
 /// seconds.
-pub(super) async fn revocations(state: Arc<State>, shutdown: CancellationToken) {
+pub(super) async fn poll_revocations(state: Arc<State>, shutdown: CancellationToken) {
     let every = state.settings.edge.refresh.as_duration();
     let mut timer = interval(every);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -259,10 +259,10 @@ pub(super) async fn revoke(state: &State, now: Timestamp) -> Result<(), Error> {
 }
 
 /// Wakes the feeds, and updates the metrics of the change log.
-pub(super) fn show(state: &State) {
+pub(super) fn wake_feeds(state: &State) {
     let (revision, bytes) = {
         let change_log = lock(&state.edge.change_log);
-        state.edge.changed.show(&change_log);
+        state.edge.feed_waker.wake(&change_log);
         (change_log.revision(), change_log.bytes())
     };
     let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -271,15 +271,15 @@ pub(super) fn show(state: &State) {
 }
 
 /// How often this controller renews its certificate; that also picks up new authorities of the network, at no extra cost.
-const LOOK: Duration = Duration::from_secs(60);
+const RENEW_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Renews this controller's certificate, and follows the network's authorities.
-pub(super) async fn certify(shared: Arc<super::server::Shared>, name: NodeId) {
+pub(super) async fn renew_certificates(shared: Arc<super::server::Shared>, name: NodeId) {
     let mut failing = false;
     loop {
         tokio::select! {
             () = shared.stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(RENEW_INTERVAL) => {}
         }
         match super::certificate(&shared.state, &name).await {
             Ok(config) => {
@@ -306,8 +306,8 @@ mod tests {
     #[test]
     fn the_longer_a_reading_took_the_later_is_the_next() {
         let ms = Duration::from_millis;
-        assert_eq!(rest_after(ms(5)), ms(20));
-        assert_eq!(rest_after(ms(5000)), ms(20_000));
-        assert_eq!(rest_after(ms(500_000)), REST_MAX);
+        assert_eq!(pause_after(ms(5)), ms(20));
+        assert_eq!(pause_after(ms(5000)), ms(20_000));
+        assert_eq!(pause_after(ms(500_000)), READ_PAUSE_MAX);
     }
 }

@@ -15,9 +15,9 @@ use futures::Stream;
 use tokio::sync::watch;
 
 use super::change::encode;
-use super::change_log::{Next, Piece, Start};
-use super::load::cannot_write;
-use super::machines::Counted;
+use super::change_log::{FeedPiece, FeedStart, NextPieces};
+use super::load::encoding_error;
+use super::machines::GaugeGuard;
 use crate::Error;
 use crate::state::{State, lock};
 
@@ -29,16 +29,16 @@ struct Feed {
     state: Arc<State>,
     machine: Machine,
     /// The number of the last change sent.
-    told: u64,
+    sent: u64,
     /// The revision up to which another controller has told the machine everything, while this one may not have everything up to there.
     ahead: Option<Revision>,
     /// Whether a frame `At` is due.
     due: bool,
-    pending: VecDeque<Piece>,
+    pending: VecDeque<FeedPiece>,
     changed: watch::Receiver<u64>,
     beat: watch::Receiver<()>,
     end: CancellationToken,
-    _counted: Counted,
+    _counted: GaugeGuard,
 }
 
 /// The body of a feed for a machine that has been told everything up to `since`. It ends with `end`, or when its reader does.
@@ -53,35 +53,38 @@ pub(super) fn body(
 ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + 'static, Error> {
     let every = state.settings.edge.heartbeat;
     let hello = Frame::Hello(Hello { heartbeat: every });
-    let hello = Bytes::from(hello.encode().map_err(cannot_write)?);
-    let changed = state.edge.changed.of(machine.role).subscribe();
-    let beat = state.edge.pulse.join();
-    let counted = Counted::feed(&state.metrics, machine.role);
+    let hello = Bytes::from(hello.encode().map_err(encoding_error)?);
+    let changed = state.edge.feed_waker.of(machine.role).subscribe();
+    let beat = state.edge.heartbeat.join();
+    let counted = GaugeGuard::feed(&state.metrics, machine.role);
     let mut feed = Feed {
         machine,
-        told: 0,
+        sent: 0,
         ahead: None,
         // A machine that resumes is told at once how far it is.
         due: true,
-        pending: VecDeque::from([Piece::Frame(hello)]),
+        pending: VecDeque::from([FeedPiece::Frame(hello)]),
         changed,
         beat,
         end,
         state,
         _counted: counted,
     };
-    let (start, anyway) = {
+    let (start, unversioned) = {
         let change_log = lock(&feed.state.edge.change_log);
-        feed.ahead = (since > change_log.sure()).then_some(since);
-        (change_log.start(since), change_log.anyway(&feed.machine))
+        feed.ahead = (since > change_log.complete_revision()).then_some(since);
+        (
+            change_log.start(since),
+            change_log.unversioned_change(&feed.machine),
+        )
     };
     match start {
-        Start::Resume(told) => {
-            feed.told = told;
-            feed.pending.extend(anyway.map(Piece::Change));
+        FeedStart::Resume(sent) => {
+            feed.sent = sent;
+            feed.pending.extend(unversioned.map(FeedPiece::Change));
         }
-        Start::Snapshot if since == Revision::NONE => feed.snapshot("first")?,
-        Start::Snapshot => feed.snapshot("gap")?,
+        FeedStart::Snapshot if since == Revision::NONE => feed.snapshot("first")?,
+        FeedStart::Snapshot => feed.snapshot("gap")?,
     }
     Ok(futures::stream::unfold(feed, |mut feed| async move {
         let next = feed.next().await?;
@@ -96,12 +99,15 @@ impl Feed {
         snapshots.with_label_values(&[why]).inc();
         let (all, revision) = {
             let change_log = lock(&self.state.edge.change_log);
-            self.told = change_log.last();
-            (change_log.snapshot(&self.machine), change_log.sure())
+            self.sent = change_log.last();
+            (
+                change_log.snapshot(&self.machine),
+                change_log.complete_revision(),
+            )
         };
         (self.ahead, self.due) = (None, false);
         self.push(&Frame::Snapshot(revision))?;
-        self.pending.extend(all.into_iter().map(Piece::Change));
+        self.pending.extend(all.into_iter().map(FeedPiece::Change));
         self.push(&Frame::At(revision))
     }
 
@@ -112,17 +118,17 @@ impl Feed {
                 return None;
             }
             match self.pending.pop_front() {
-                Some(Piece::Frame(bytes)) => {
+                Some(FeedPiece::Frame(bytes)) => {
                     self.state.metrics.edge.frames.inc();
                     return Some(Ok(bytes));
                 }
-                Some(Piece::Change(change)) => {
+                Some(FeedPiece::Change(change)) => {
                     self.state.metrics.edge.frames.inc();
-                    return Some(encode(&self.machine, &change).map_err(cannot_write));
+                    return Some(encode(&self.machine, &change).map_err(encoding_error));
                 }
                 None => {}
             }
-            match self.look() {
+            match self.find_changes() {
                 Ok(true) => {}
                 Ok(false) => self.wait().await,
                 Err(error) => return Some(Err(error)),
@@ -131,21 +137,21 @@ impl Feed {
     }
 
     fn push(&mut self, frame: &Frame) -> Result<(), Error> {
-        let bytes = frame.encode().map_err(cannot_write)?;
-        self.pending.push_back(Piece::Frame(bytes.into()));
+        let bytes = frame.encode().map_err(encoding_error)?;
+        self.pending.push_back(FeedPiece::Frame(bytes.into()));
         Ok(())
     }
 
     /// Looks for changes; returns whether there is something to send.
-    fn look(&mut self) -> Result<bool, Error> {
+    fn find_changes(&mut self) -> Result<bool, Error> {
         self.changed.mark_unchanged();
         let (next, last, revision, floor) = {
             let change_log = lock(&self.state.edge.change_log);
-            let next = change_log.next(&self.machine, self.told, BATCH);
+            let next = change_log.next(&self.machine, self.sent, BATCH);
             (
                 next,
                 change_log.last(),
-                change_log.sure(),
+                change_log.complete_revision(),
                 change_log.floor(),
             )
         };
@@ -156,22 +162,22 @@ impl Feed {
         }
         self.ahead = self.ahead.filter(|since| *since > revision);
         match next {
-            Next::Behind => {
+            NextPieces::Behind => {
                 self.snapshot("slow")?;
                 Ok(true)
             }
-            Next::Pieces(pieces, told) => {
-                self.told = told;
+            NextPieces::Pieces(pieces, sent) => {
+                self.sent = sent;
                 let any = !pieces.is_empty();
                 self.due |= any;
                 self.pending.extend(pieces);
                 // A machine without a change gets `At` only with the next heartbeat: most changes are for few machines.
-                let whole = told == last && self.due;
+                let whole = sent == last && self.due;
                 if whole {
                     self.due = false;
                     self.push(&Frame::At(revision))?;
                 }
-                Ok(any || whole || told < last)
+                Ok(any || whole || sent < last)
             }
         }
     }

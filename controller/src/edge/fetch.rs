@@ -8,8 +8,8 @@ use fdn_core::enrol::Machine;
 use fdn_core::{AppName, ClusterId, Digest};
 use sqlx::AnyConnection;
 
-use super::change_log::Fetch;
-use super::judge::{self, Refusal};
+use super::authorize::{self, Refusal};
+use super::change_log::FetchPermission;
 use super::requests::refused;
 use crate::Error;
 use crate::reconcile::desired::versions_served;
@@ -31,20 +31,20 @@ pub(super) async fn may(
     what: &'static str,
     digest: &Digest,
 ) -> Result<(), Error> {
-    judge::node(machine, what).map_err(|why| refused(state, machine, why))?;
+    authorize::node(machine, what).map_err(|why| refused(state, machine, why))?;
     let known = lock(&state.edge.change_log).may_fetch(digest, &machine.cluster);
     let may = match known {
-        Fetch::Yes => Fetch::Yes,
+        FetchPermission::Yes => FetchPermission::Yes,
         no => stored(state, &machine.cluster, digest, no).await?,
     };
     match may {
-        Fetch::Yes => Ok(()),
+        FetchPermission::Yes => Ok(()),
         // The node may have begun the fetch while its cluster held the app.
-        Fetch::Gone => Err(Error::NotFound {
+        FetchPermission::Gone => Err(Error::NotFound {
             what: format!("artifact {digest}"),
             hint: "no app that the cluster holds has it any more",
         }),
-        Fetch::Foreign => Err(refused(
+        FetchPermission::Foreign => Err(refused(
             state,
             machine,
             Refusal {
@@ -60,16 +60,20 @@ async fn stored(
     state: &State,
     cluster: &ClusterId,
     digest: &Digest,
-    known: Fetch,
-) -> Result<Fetch, Error> {
+    known: FetchPermission,
+) -> Result<FetchPermission, Error> {
     let mut tx = state.store.snapshot().await?;
     let had = app_list_with_digest(&mut tx, digest, cluster, APPS).await?;
-    let mut may = if had.is_empty() { known } else { Fetch::Gone };
+    let mut may = if had.is_empty() {
+        known
+    } else {
+        FetchPermission::Gone
+    };
     for (app, revision) in had {
         // The change log has judged those that it has received.
         let unheard = lock(&state.edge.change_log).revision_of(&app) < revision;
         if unheard && serves(&mut tx, &app, cluster, digest).await? {
-            may = Fetch::Yes;
+            may = FetchPermission::Yes;
             break;
         }
     }

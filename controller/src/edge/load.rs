@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use fdn_core::feed::{FeedError, Plain};
 use fdn_core::message::{AppDesired, Message};
-use fdn_core::policy::quota::AppUsed;
+use fdn_core::policy::quota::AppQuotaUsage;
 use fdn_core::{Revision, SecretName};
 
 use super::change::{AppEntry, BindingsEntry, Change, FleetEntry};
-use super::change_log::Loaded;
+use super::change_log::StoredState;
 use super::view;
 use crate::Error;
 use crate::app::secrets;
 use crate::app::snapshot;
 use crate::state::State;
 use crate::store::StoreError;
-use crate::store::app::{app_names, app_told_list};
+use crate::store::app::{app_informed_list, app_names};
 use crate::store::outbox::outbox_waits;
 use crate::store::policy::quota_used;
 use crate::store::revision::revision_current;
@@ -25,11 +25,11 @@ use crate::store::revision::revision_current;
 ///
 /// # Errors
 /// When the store fails, or a master key is missing.
-pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<Loaded, Error> {
+pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<StoredState, Error> {
     let mut tx = state.store.snapshot().await?;
     let nodes = snapshot::apps(state, &mut tx, after).await?;
     let dns = snapshot::dns(state, &mut tx, after).await?;
-    let told = app_told_list(&mut tx, after).await?;
+    let informed = app_informed_list(&mut tx, after).await?;
     let there = app_names(&mut tx).await?;
     tx.commit().await.map_err(StoreError::from)?;
     let (all, answers, opener) = (nodes.apps, dns.apps, Arc::clone(state));
@@ -43,7 +43,7 @@ pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<Loaded,
     let (apps, bindings) = made
         .await
         .map_err(|e| Error::Internal(format!("what machines are told: {e}")))??;
-    Ok(Loaded {
+    Ok(StoredState {
         revision: nodes.revision,
         there,
         apps,
@@ -51,18 +51,18 @@ pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<Loaded,
         bindings,
         network: Some(dns.network),
         texts: dns.txt.unwrap_or_default(),
-        told,
+        informed,
     })
 }
 
-/// The revision of the database, and whether messages about changes after `sure` wait to be sent.
+/// The revision of the database, and whether messages about changes after `complete` wait to be sent.
 ///
 /// # Errors
 /// When the store fails.
-pub(super) async fn present(state: &State, sure: Revision) -> Result<(Revision, bool), Error> {
+pub(super) async fn present(state: &State, complete: Revision) -> Result<(Revision, bool), Error> {
     let mut tx = state.store.snapshot().await?;
     let revision = revision_current(&mut tx).await?;
-    let waits = outbox_waits(&mut tx, sure).await?;
+    let waits = outbox_waits(&mut tx, complete).await?;
     tx.commit().await.map_err(StoreError::from)?;
     Ok((revision, waits))
 }
@@ -89,7 +89,7 @@ pub(super) const fn revision_of(message: &Message) -> Option<Revision> {
 ///
 /// # Errors
 /// When the store fails.
-pub(super) async fn used(state: &State) -> Result<Vec<AppUsed>, Error> {
+pub(super) async fn used(state: &State) -> Result<Vec<AppQuotaUsage>, Error> {
     let mut connection = state.store.read().await?;
     Ok(quota_used(&mut connection, fdn_service::now()).await?)
 }
@@ -128,10 +128,10 @@ fn entry(state: &State, mut desired: AppDesired) -> Result<AppEntry, Error> {
     if values.iter().all(BTreeMap::is_empty) {
         values.clear();
     }
-    view::app(desired, values).map_err(cannot_write)
+    view::app(desired, values).map_err(encoding_error)
 }
 
 /// The error of a frame that cannot be serialized, which is a bug.
-pub(super) fn cannot_write(error: FeedError) -> Error {
+pub(super) fn encoding_error(error: FeedError) -> Error {
     Error::Internal(format!("a frame of the feed: {error}"))
 }

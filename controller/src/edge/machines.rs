@@ -18,10 +18,10 @@ use crate::state::lock;
 
 /// One connection.
 #[derive(Clone, Debug)]
-struct Open {
+struct Connection {
     serial: String,
     cut: CancellationToken,
-    turns: Arc<Semaphore>,
+    body_permits: Arc<Semaphore>,
 }
 
 /// The connections of machines, and the serial numbers of revoked certificates.
@@ -31,33 +31,33 @@ pub struct Machines {
     /// The revoked serial numbers, with the certificates' ends.
     revoked: RwLock<HashMap<String, Timestamp>>,
     /// When each removed machine that tried to connect was last logged.
-    told: Mutex<BTreeMap<NodeId, Timestamp>>,
+    warned: Mutex<BTreeMap<NodeId, Timestamp>>,
 }
 
 /// A removed machine tries to connect again and again: it is logged once in this time.
-const TELL: Duration = Duration::from_secs(60);
+const WARN_PERIOD: Duration = Duration::from_secs(60);
 /// The most machines logged in that time.
-const TOLD_MAX: usize = 1000;
+const WARNED_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
 struct Connections {
     next: u64,
-    of: BTreeMap<NodeId, BTreeMap<u64, Open>>,
+    of: BTreeMap<NodeId, BTreeMap<u64, Connection>>,
 }
 
 /// Registers a connection as long as it lives.
-pub struct Guard {
+pub struct ConnectionGuard {
     machines: Arc<Machines>,
     name: NodeId,
     number: u64,
     gauge: IntGauge,
     /// Cancelled when the connection has to end at once.
     pub cut: CancellationToken,
-    /// The machine's turns to send bodies, shared by all its connections.
-    pub turns: Arc<Semaphore>,
+    /// The machine's permits to send bodies, shared by all its connections.
+    pub body_permits: Arc<Semaphore>,
 }
 
-impl Drop for Guard {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.gauge.dec();
         let mut open = lock(&self.machines.open);
@@ -81,8 +81,8 @@ impl Machines {
     }
 
     /// Logs that a removed machine presented its certificate: at most once a minute for each machine, and for at most so many machines.
-    pub(super) fn tell_of_removed(&self, machine: &Machine, now: Timestamp) {
-        if is_new(&mut lock(&self.told), &machine.name, now) {
+    pub(super) fn warn_removed(&self, machine: &Machine, now: Timestamp) {
+        if should_warn(&mut lock(&self.warned), &machine.name, now) {
             warn!(
                 %machine,
                 "the certificate of a machine that was removed was shown; it was refused, and so it will be for as long as that machine runs: switch it off, or let it join again"
@@ -116,7 +116,7 @@ impl Machines {
         serial: &str,
         settings: &EdgeSettings,
         metrics: &Metrics,
-    ) -> Option<Guard> {
+    ) -> Option<ConnectionGuard> {
         let cut = CancellationToken::new();
         let mut open = lock(&self.open);
         open.next += 1;
@@ -126,14 +126,14 @@ impl Machines {
             return None;
         }
         let another = of.values().next();
-        let turns = another.map_or_else(
+        let body_permits = another.map_or_else(
             || Arc::new(Semaphore::new(settings.bodies.min(Semaphore::MAX_PERMITS))),
-            |other| Arc::clone(&other.turns),
+            |other| Arc::clone(&other.body_permits),
         );
-        let one = Open {
+        let one = Connection {
             serial: serial.to_owned(),
             cut: cut.clone(),
-            turns: Arc::clone(&turns),
+            body_permits: Arc::clone(&body_permits),
         };
         of.insert(number, one);
         drop(open);
@@ -146,13 +146,13 @@ impl Machines {
         if self.is_revoked(serial) {
             cut.cancel();
         }
-        Some(Guard {
+        Some(ConnectionGuard {
             machines: Arc::clone(self),
             name: machine.name.clone(),
             number,
             gauge,
             cut,
-            turns,
+            body_permits,
         })
     }
 
@@ -164,19 +164,19 @@ impl Machines {
 }
 
 /// Whether a machine is to be logged now; if so, records that.
-fn is_new(told: &mut BTreeMap<NodeId, Timestamp>, name: &NodeId, now: Timestamp) -> bool {
-    told.retain(|_, at| now.since(*at) < TELL);
-    if told.len() >= TOLD_MAX || told.contains_key(name) {
+fn should_warn(warned: &mut BTreeMap<NodeId, Timestamp>, name: &NodeId, now: Timestamp) -> bool {
+    warned.retain(|_, at| now.since(*at) < WARN_PERIOD);
+    if warned.len() >= WARNED_MAX || warned.contains_key(name) {
         return false;
     }
-    told.insert(name.clone(), now);
+    warned.insert(name.clone(), now);
     true
 }
 
 /// A gauge that is one higher for as long as this lives.
-pub(super) struct Counted(IntGauge);
+pub(super) struct GaugeGuard(IntGauge);
 
-impl Counted {
+impl GaugeGuard {
     /// Counts a feed.
     #[must_use]
     pub(super) fn feed(metrics: &Metrics, role: Role) -> Self {
@@ -187,14 +187,14 @@ impl Counted {
 
     /// Counts a machine that the store has not been asked about successfully.
     #[must_use]
-    pub(super) fn unjudged(metrics: &Metrics, role: Role) -> Self {
+    pub(super) fn unverified(metrics: &Metrics, role: Role) -> Self {
         let gauge = metrics.edge.unjudged.with_label_values(&[role.as_str()]);
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -206,14 +206,14 @@ mod tests {
 
     #[test]
     fn a_machine_is_told_of_once_a_minute_and_not_all_of_them() {
-        let (mut told, at) = (BTreeMap::new(), |s: u64| Timestamp(s * 1000));
+        let (mut warned, at) = (BTreeMap::new(), |s: u64| Timestamp(s * 1000));
         let name = |n: usize| format!("m-{n}").parse::<NodeId>().expect("a name");
-        let mut new = |n: usize, s: u64| is_new(&mut told, &name(n), at(s));
+        let mut new = |n: usize, s: u64| should_warn(&mut warned, &name(n), at(s));
         assert!(new(0, 1) && !new(0, 60) && new(1, 60));
         assert!(new(0, 61) && !new(1, 119) && new(1, 120));
-        let all = (0..2 * TOLD_MAX).filter(|n| new(*n, 200)).count();
-        assert_eq!(all, TOLD_MAX);
-        assert!(new(2 * TOLD_MAX, 260), "the next minute");
+        let all = (0..2 * WARNED_MAX).filter(|n| new(*n, 200)).count();
+        assert_eq!(all, WARNED_MAX);
+        assert!(new(2 * WARNED_MAX, 260), "the next minute");
     }
 
     #[test]
@@ -230,7 +230,10 @@ mod tests {
         let open = |serial: &str| machines.open(&machine, serial, &settings, &metrics);
         let (old, new) = (open("01").expect("room"), open("02").expect("room"));
         assert!(open("03").is_none(), "two are the most");
-        assert!(Arc::ptr_eq(&old.turns, &new.turns), "of one machine");
+        assert!(
+            Arc::ptr_eq(&old.body_permits, &new.body_permits),
+            "of one machine"
+        );
         let revoked = [Revoked {
             serial: "01".to_owned(),
             node: machine.name.clone(),

@@ -2,37 +2,37 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `acquaint` | whether the store knows a machine |
+//! | `admission` | whether the store knows a machine |
 //! | `server` | the listener: TLS 1.3, certificates of the network's own authority, HTTP/2 |
 //! | `machines` | the connected machines, and the revoked certificates |
 //! | `requests` | the requests of machines, and their answers |
 //! | `fetch` | which artifacts a node may fetch |
-//! | [`judge`] | what a machine may send and ask |
-//! | [`ask`] | requests to nodes: logs, calls, jobs |
-//! | `bodies`, `pace` | limits of request bodies, and of slow readers |
+//! | [`authorize`] | what a machine may send and ask |
+//! | [`node_client`] | requests to nodes: logs, calls, jobs |
+//! | `bodies`, `stall_guard` | limits of request bodies, and of slow readers |
 //! | [`change_log`], [`change`], [`used`], `view` | the state and the changes for machines, by revision |
-//! | `feed`, `pulse` | one machine's feed; the heartbeat of all |
+//! | `feed`, `heartbeat` | one machine's feed; the heartbeat of all |
 //! | `load`, `changes` | reading the change log from the database, and keeping it current |
 //! | `reports` | handling the reports of machines |
 //!
 //! Broker, database and the network's secrets stay behind this listener: no machine holds credentials for them.
 
-mod acquaint;
-pub mod ask;
+mod admission;
+pub mod authorize;
 mod bodies;
 pub mod change;
 pub mod change_log;
 mod changes;
 mod feed;
 mod fetch;
-pub mod judge;
+mod heartbeat;
 mod load;
 mod machines;
-mod pace;
-mod pulse;
+pub mod node_client;
 pub mod reports;
 mod requests;
 mod server;
+mod stall_guard;
 pub mod used;
 mod view;
 
@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use fdn_core::NodeId;
 use fdn_core::enrol::Role;
-use fdn_service::pki::tls::{Credentials, Removed, Revoked};
+use fdn_service::pki::tls::{Credentials, RemovalCheck, RevocationCheck};
 use fdn_service::{CancellationToken, listen};
 use rustls::ServerConfig;
 use tokio::sync::{Semaphore, watch};
@@ -55,17 +55,17 @@ use crate::settings::EdgeSettings;
 use crate::state::State;
 use bodies::Bodies;
 use change_log::{ChangeLog, Limits};
+use heartbeat::Heartbeat;
 pub use machines::Machines;
-use pulse::Pulse;
 
 /// Wakes feeds, with the number of the last change for each role: changes for DNS servers, one every second, wake no node.
 #[derive(Default)]
-pub struct Changed {
+pub struct FeedWaker {
     node: watch::Sender<u64>,
     dns: watch::Sender<u64>,
 }
 
-impl Changed {
+impl FeedWaker {
     /// The sender for a role.
     #[must_use]
     pub const fn of(&self, role: Role) -> &watch::Sender<u64> {
@@ -76,10 +76,10 @@ impl Changed {
     }
 
     /// Wakes the feeds of roles with a new change.
-    pub fn show(&self, change_log: &ChangeLog) {
+    pub fn wake(&self, change_log: &ChangeLog) {
         for role in [Role::Node, Role::Dns] {
             let last = change_log.last_for(role);
-            let new = |told: &mut u64| std::mem::replace(told, last) != last;
+            let new = |sent: &mut u64| std::mem::replace(sent, last) != last;
             self.of(role).send_if_modified(new);
         }
     }
@@ -90,15 +90,15 @@ pub struct Edge {
     /// The state and the changes for machines.
     pub change_log: Mutex<ChangeLog>,
     /// Wakes their feeds.
-    pub changed: Changed,
+    pub feed_waker: FeedWaker,
     /// Their heartbeat.
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     /// The connected machines.
     pub machines: Arc<Machines>,
-    /// Turns to ask the store again about machines that were admitted while it did not answer.
-    again: Semaphore,
+    /// Permits to ask the store again about machines that were admitted while it did not answer.
+    rechecks: Semaphore,
     /// The clients that ask nodes.
-    pub asker: ask::Asker,
+    pub node_clients: node_client::NodeClients,
     /// The limits of their request bodies.
     bodies: Bodies,
     /// The port on which machines reach this controller.
@@ -115,11 +115,11 @@ impl Edge {
         };
         Self {
             change_log: Mutex::new(ChangeLog::new(limits)),
-            changed: Changed::default(),
-            pulse: Pulse::default(),
+            feed_waker: FeedWaker::default(),
+            heartbeat: Heartbeat::default(),
             machines: Arc::default(),
-            again: Semaphore::new(acquaint::AGAIN),
-            asker: ask::Asker::default(),
+            rechecks: Semaphore::new(admission::RECHECKS_MAX),
+            node_clients: node_client::NodeClients::default(),
             bodies: Bodies::new(settings),
             port: AtomicU16::new(settings.listen.port()),
         }
@@ -153,26 +153,32 @@ pub(crate) async fn start(
         state: Arc::clone(state),
         stop: shutdown.clone(),
     });
-    tasks.spawn(changes::hear(
+    tasks.spawn(changes::receive(
         Arc::clone(state),
         name.clone(),
         shutdown.clone(),
     ));
-    tasks.spawn(beat(Arc::clone(state), shutdown.clone()));
+    tasks.spawn(run_heartbeat(Arc::clone(state), shutdown.clone()));
     tasks.spawn(changes::refresh(Arc::clone(state), shutdown.clone()));
-    tasks.spawn(changes::revocations(Arc::clone(state), shutdown.clone()));
-    tasks.spawn(changes::certify(Arc::clone(&shared), name.clone()));
+    tasks.spawn(changes::poll_revocations(
+        Arc::clone(state),
+        shutdown.clone(),
+    ));
+    tasks.spawn(changes::renew_certificates(
+        Arc::clone(&shared),
+        name.clone(),
+    ));
     tasks.spawn(server::run(shared, listener));
     info!(%address, %name, "machines at the edge are listened for");
     Ok(address)
 }
 
 /// Runs the heartbeat until shutdown.
-async fn beat(state: Arc<State>, shutdown: CancellationToken) {
+async fn run_heartbeat(state: Arc<State>, shutdown: CancellationToken) {
     let every = state.settings.edge.heartbeat.as_duration();
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = state.edge.pulse.run(every) => {}
+        () = state.edge.heartbeat.run(every) => {}
     }
 }
 
@@ -185,15 +191,15 @@ async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConf
         key: own.key,
     };
     let machines = Arc::clone(&state.edge.machines);
-    let revoked: Revoked = Arc::new(move |serial: &str| machines.is_revoked(serial));
-    state.edge.asker.renew(&credentials, revoked)?;
+    let revoked: RevocationCheck = Arc::new(move |serial: &str| machines.is_revoked(serial));
+    state.edge.node_clients.renew(&credentials, revoked)?;
     let machines = Arc::clone(&state.edge.machines);
     let count = state.metrics.edge.refused.with_label_values(&["revoked"]);
-    let removed: Removed = Arc::new(move |facts| {
+    let removed: RemovalCheck = Arc::new(move |facts| {
         let removed = machines.is_revoked(&facts.serial);
         if removed {
             count.inc();
-            machines.tell_of_removed(&facts.identity, fdn_service::now());
+            machines.warn_removed(&facts.identity, fdn_service::now());
         }
         removed
     });

@@ -69,7 +69,7 @@ fn used(state: &State, message: &Message) -> &'static str {
             "used"
         }
         Message::RunReport(report) => {
-            runs::heard(state, &report.runs);
+            runs::receive(state, &report.runs);
             "used"
         }
         Message::AppDesired(_)

@@ -21,11 +21,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{debug, error, info, warn};
 
-use super::acquaint::STRANGER;
-use super::bodies::Taken;
-use super::judge::{self, Refusal};
-use super::pace::paced;
+use super::admission::UNKNOWN_MACHINE;
+use super::authorize::{self, Refusal};
+use super::bodies::ReceivedBody;
 use super::server::Peer;
+use super::stall_guard::guard_stalls;
 use super::{feed, fetch, reports};
 use crate::Error;
 use crate::app::actor::Actor;
@@ -43,7 +43,7 @@ const SMALL: ByteSize = ByteSize::from_bytes(64 << 10);
 
 /// The body of an answer.
 pub(super) type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
-type Answer = Result<Response<Body>, Error>;
+type HandlerResult = Result<Response<Body>, Error>;
 
 /// The kind of a request, as a metrics label.
 fn what(request: &Request<Incoming>) -> &'static str {
@@ -90,9 +90,9 @@ async fn handle(
     end: CancellationToken,
     what: &'static str,
     request: Request<Incoming>,
-) -> Answer {
+) -> HandlerResult {
     let machine = &peer.machine;
-    if state.edge.machines.is_revoked(&peer.shown.serial) {
+    if state.edge.machines.is_revoked(&peer.certificate.serial) {
         let refusal = Refusal {
             what: "revoked",
             right: "be in the network: it was removed",
@@ -100,9 +100,10 @@ async fn handle(
         return Err(refused(state, machine, refusal));
     }
     if peer.known == Some(false) {
-        return Err(refused(state, machine, STRANGER));
+        return Err(refused(state, machine, UNKNOWN_MACHINE));
     }
-    let judged = |judged: Result<(), Refusal>| judged.map_err(|why| refused(state, machine, why));
+    let authorized =
+        |result: Result<(), Refusal>| result.map_err(|why| refused(state, machine, why));
     match what {
         "feed" => begin_feed(state, machine, end, request.uri().query()),
         "report" => {
@@ -112,38 +113,47 @@ async fn handle(
             Ok(empty())
         }
         "sums" => {
-            judged(judge::node(machine, "usage"))?;
+            authorized(authorize::node(machine, "usage"))?;
             let body = read(state, peer, request, state.settings.usage.body_limit).await?;
             let sums: UsageSums = parse(&body.bytes)?;
-            judged(judge::sums(machine, &sums, told(state, machine)))?;
+            authorized(authorize::sums(
+                machine,
+                &sums,
+                was_informed(state, machine),
+            ))?;
             json(&usage::add(state, &body.bytes).await?)
         }
         "records" => {
-            judged(judge::node(machine, "usage"))?;
+            authorized(authorize::node(machine, "usage"))?;
             let body = read(state, peer, request, state.settings.usage.body_limit).await?;
             let batch: UsageBatch = parse(&body.bytes)?;
-            judged(judge::records(machine, &batch, told(state, machine)))?;
+            authorized(authorize::records(
+                machine,
+                &batch,
+                was_informed(state, machine),
+            ))?;
             json(&usage::store(state, &body.bytes).await?)
         }
         "lease" => {
-            judged(judge::node(machine, "lease"))?;
-            let wish: LeaseRequest = parse(&read(state, peer, request, SMALL).await?.bytes)?;
-            judged(judge::lease(machine, &wish))?;
-            json(&lease::ask(state, &machine.cluster, &wish, now()).await?)
+            authorized(authorize::node(machine, "lease"))?;
+            let lease_request: LeaseRequest =
+                parse(&read(state, peer, request, SMALL).await?.bytes)?;
+            authorized(authorize::lease(machine, &lease_request))?;
+            json(&lease::acquire(state, &machine.cluster, &lease_request, now()).await?)
         }
         "renew" => {
-            let wish: RenewRequest = parse(&read(state, peer, request, SMALL).await?.bytes)?;
-            renew(state, machine, &wish).await
+            let renewal: RenewRequest = parse(&read(state, peer, request, SMALL).await?.bytes)?;
+            renew(state, machine, &renewal).await
         }
         "artifact" => artifact(state, peer, &request).await,
         "compiled" => compiled(state, peer, request.uri().path()).await,
-        _ => Err(nothing_there(state, machine, &request)),
+        _ => Err(unknown_path(state, machine, &request)),
     }
 }
 
 /// The error for an unknown path. Machines never call anything outside `/edge/`, such as the API's paths, so somebody else holds the key of one that
 /// does; an unknown path below it may be of a later release.
-fn nothing_there(state: &State, machine: &Machine, request: &Request<Incoming>) -> Error {
+fn unknown_path(state: &State, machine: &Machine, request: &Request<Incoming>) -> Error {
     let (method, path) = (request.method(), request.uri().path());
     let what = format!("{method} {path}");
     if !path.starts_with("/edge/") {
@@ -170,8 +180,8 @@ pub(super) fn refused(state: &State, machine: &Machine, why: Refusal) -> Error {
 }
 
 /// Whether the machine's cluster was ever told of an app.
-fn told<'a>(state: &'a State, machine: &'a Machine) -> impl Fn(&AppName) -> bool + 'a {
-    move |app| lock(&state.edge.change_log).was_told(app, &machine.cluster)
+fn was_informed<'a>(state: &'a State, machine: &'a Machine) -> impl Fn(&AppName) -> bool + 'a {
+    move |app| lock(&state.edge.change_log).was_informed(app, &machine.cluster)
 }
 
 fn begin_feed(
@@ -179,7 +189,7 @@ fn begin_feed(
     machine: &Machine,
     end: CancellationToken,
     query: Option<&str>,
-) -> Answer {
+) -> HandlerResult {
     let (mut since, mut schema) = (Revision::NONE, None);
     for (key, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         let bad = || Error::BadRequest(format!("{key}: `{value}` is no number"));
@@ -210,18 +220,18 @@ fn begin_feed(
 /// Accepts a report as a whole or not at all.
 fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), Error> {
     for message in &report.messages {
-        judge::report(machine, message, told(state, machine))
+        authorize::report(machine, message, was_informed(state, machine))
             .map_err(|why| refused(state, machine, why))?;
-        let judged = judge::addresses(lock(&state.live).admin_state(), message);
-        judged.map_err(|why| refused(state, machine, why))?;
+        let authorized = authorize::addresses(lock(&state.live).admin_state(), message);
+        authorized.map_err(|why| refused(state, machine, why))?;
     }
     for mut message in report.messages {
         if let Message::NodeStatus(status) = &mut message {
             // A node may not report apps that its cluster was never told of.
-            let told = told(state, machine);
+            let informed = was_informed(state, machine);
             let mut foreign = None;
             status.apps.retain(|app| {
-                let known = told(&app.app);
+                let known = informed(&app.app);
                 if !known && foreign.is_none() {
                     foreign = Some(app.app.clone());
                 }
@@ -246,8 +256,8 @@ fn foreign_app(state: &State, machine: &Machine, app: &AppName) {
     }
 }
 
-async fn renew(state: &State, machine: &Machine, wish: &RenewRequest) -> Answer {
-    let present = certificate_get(&mut *state.store.read().await?, &wish.serial).await?;
+async fn renew(state: &State, machine: &Machine, renewal: &RenewRequest) -> HandlerResult {
+    let present = certificate_get(&mut *state.store.read().await?, &renewal.serial).await?;
     if present.is_none_or(|present| present.node != machine.name) {
         let why = Refusal {
             what: "renew",
@@ -256,15 +266,15 @@ async fn renew(state: &State, machine: &Machine, wish: &RenewRequest) -> Answer 
         return Err(refused(state, machine, why));
     }
     let actor = Actor::named(format!("{} {}", machine.role.noun(), machine.name));
-    let renewed = enrol::renew(state, wish, &actor, now()).await;
+    let renewed = enrol::renew(state, renewal, &actor, now()).await;
     if let Err(Error::Enrol(EnrolError::Moved)) = &renewed {
         // The answer says how to fix it.
-        drop(refused(state, machine, judge::ELSEWHERE));
+        drop(refused(state, machine, authorize::ELSEWHERE));
     }
     json(&renewed?)
 }
 
-async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> Answer {
+async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> HandlerResult {
     let path = request.uri().path();
     let digest: Digest = path.strip_prefix(ARTIFACTS).unwrap_or_default().parse()?;
     fetch::may(state, &peer.machine, "artifact", &digest).await?;
@@ -287,7 +297,7 @@ async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> An
 }
 
 /// Machine code of a component for an engine, with its header; for nodes that may fetch the component.
-async fn compiled(state: &State, peer: &Peer, path: &str) -> Answer {
+async fn compiled(state: &State, peer: &Peer, path: &str) -> HandlerResult {
     let of = path.strip_prefix(COMPILED).unwrap_or_default();
     let (component, engine) = of.split_once('/').unwrap_or((of, ""));
     let component: Digest = component.parse()?;
@@ -317,7 +327,7 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     let limit = state.settings.edge.stall.as_duration();
-    let bytes = paced(bytes.boxed(), limit, peer.stalled.clone());
+    let bytes = guard_stalls(bytes.boxed(), limit, peer.stalled.clone());
     let bytes = bytes.map_ok(BodyFrame::data).map_err(boxed);
     UnsyncBoxBody::new(StreamBody::new(bytes))
 }
@@ -347,11 +357,11 @@ async fn read(
     peer: &Peer,
     request: Request<Incoming>,
     limit: ByteSize,
-) -> Result<Taken, Error> {
+) -> Result<ReceivedBody, Error> {
     let gauge = state.metrics.edge.body_bytes.clone();
     let bodies = &state.edge.bodies;
     bodies
-        .take(request.into_body(), limit, &peer.turns, gauge)
+        .receive(request.into_body(), limit, &peer.body_permits, gauge)
         .await
 }
 
@@ -374,7 +384,7 @@ fn whole(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response<Bod
     response
 }
 
-fn json<T: Serialize>(value: &T) -> Answer {
+fn json<T: Serialize>(value: &T) -> HandlerResult {
     let bytes = serde_json::to_vec(value)
         .map_err(|e| Error::Internal(format!("an answer cannot be written: {e}")))?;
     Ok(whole(StatusCode::OK, "application/json", bytes))

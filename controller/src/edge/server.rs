@@ -22,9 +22,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::acquaint::STRANGER;
-use super::machines::Guard;
-use super::{acquaint, requests};
+use super::admission::UNKNOWN_MACHINE;
+use super::machines::ConnectionGuard;
+use super::{admission, requests};
 use crate::settings::EdgeSettings;
 use crate::state::State;
 use crate::store::enrolment::CertificateRow;
@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(1);
 /// The interval of keep-alive pings to a silent machine. A machine that is gone, or whose network is, is detected by the kernel, from heartbeats
 /// without acknowledgement; the pings are for intermediaries, such as a proxy that keeps a connection whose other side is dead.
-const ASK: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// The pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -68,11 +68,11 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) machine: Machine,
-    pub(super) shown: CertificateRow,
+    pub(super) certificate: CertificateRow,
     /// Whether the store knows it; `None` if the store did not answer when it connected.
     pub(super) known: Option<bool>,
-    /// The machine's turns to send bodies.
-    pub(super) turns: Arc<Semaphore>,
+    /// The machine's permits to send bodies.
+    pub(super) body_permits: Arc<Semaphore>,
     /// Cancelled when it does not read what it asked for.
     pub(super) stalled: CancellationToken,
 }
@@ -123,19 +123,19 @@ async fn connection(
     let from = stream.peer_addr().ok();
     // Small frames must not be delayed (Nagle's algorithm).
     drop(stream.set_nodelay(true));
-    let gone = alive(&shared.state.settings.edge) * 2;
-    if let Err(error) = listen::watched(&stream, gone) {
+    let gone = ack_timeout(&shared.state.settings.edge) * 2;
+    if let Err(error) = listen::set_liveness_timeout(&stream, gone) {
         debug!(%error, "a dead machine's connection is found late");
     }
     let limit = shared.state.settings.edge.handshake.as_duration();
-    let shown = TlsAcceptor::from(shared.tls())
+    let handshake_done = TlsAcceptor::from(shared.tls())
         .accept(stream)
         .into_fallible();
-    let shown = tokio::select! {
-        shown = timeout(limit, shown) => shown,
+    let handshake_done = tokio::select! {
+        handshake_done = timeout(limit, handshake_done) => handshake_done,
         () = shared.stop.cancelled() => return,
     };
-    let stream = match shown {
+    let stream = match handshake_done {
         Ok(Ok(stream)) => stream,
         Ok(Err((error, stream))) => {
             shared.count("handshake");
@@ -146,9 +146,9 @@ async fn connection(
     };
     let chain = stream.get_ref().1.peer_certificates();
     let read = chain.and_then(|chain| {
-        let shown = chain.first()?;
-        let facts = Facts::<Machine>::of_der(shown).ok()?;
-        Some((facts, PublicKey::of_certificate(shown).ok()?))
+        let leaf = chain.first()?;
+        let facts = Facts::<Machine>::of_der(leaf).ok()?;
+        Some((facts, PublicKey::of_certificate(leaf).ok()?))
     });
     let Some((facts, key)) = read else {
         return shared.count("handshake");
@@ -167,21 +167,21 @@ async fn connection(
     drop(handshake);
     shared.count("open");
     let left = facts.expires_at.since(fdn_service::now());
-    let shown = acquaint::shown(&facts, &key);
+    let certificate = admission::presented(&facts, &key);
     let peer = Arc::new(Peer {
-        known: acquaint::is_known(state, &facts.identity, &shown).await,
+        known: admission::is_known(state, &facts.identity, &certificate).await,
         machine: facts.identity,
-        shown,
-        turns: Arc::clone(&guard.turns),
+        certificate,
+        body_permits: Arc::clone(&guard.body_permits),
         stalled: CancellationToken::new(),
     });
     debug!(machine = %peer.machine, ?from, "a machine is connected");
-    converse(&shared, stream, peer, guard, left).await;
+    serve(&shared, stream, peer, guard, left).await;
     drop(place);
 }
 
 /// How long sent data may remain unacknowledged.
-fn alive(settings: &EdgeSettings) -> Duration {
+fn ack_timeout(settings: &EdgeSettings) -> Duration {
     let heartbeat = settings.heartbeat.as_duration();
     heartbeat.max(Duration::from_secs(5))
 }
@@ -196,11 +196,11 @@ async fn linger(mut stream: TcpStream) {
     drop(timeout(LINGER, over).await);
 }
 
-async fn converse(
+async fn serve(
     shared: &Arc<Shared>,
     stream: TlsStream<TcpStream>,
     peer: Arc<Peer>,
-    guard: Guard,
+    guard: ConnectionGuard,
     left: Duration,
 ) {
     let settings = &shared.state.settings.edge;
@@ -218,8 +218,8 @@ async fn converse(
         .initial_connection_window_size(WINDOWS.1)
         .max_concurrent_streams(settings.requests)
         .max_header_list_size(HEADERS_MAX)
-        .keep_alive_interval(ASK)
-        .keep_alive_timeout(alive(settings))
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(ack_timeout(settings))
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -229,9 +229,9 @@ async fn converse(
             info!(machine = %peer.machine, "the connection of a machine was cut: its certificate no longer counts");
             return;
         }
-        () = Box::pin(acquaint::turns_out_unknown(&shared.state, &peer)) => {
+        () = Box::pin(admission::turns_out_unknown(&shared.state, &peer)) => {
             shared.state.metrics.edge.cut.inc();
-            drop(requests::refused(&shared.state, &peer.machine, STRANGER));
+            drop(requests::refused(&shared.state, &peer.machine, UNKNOWN_MACHINE));
             return;
         }
         () = peer.stalled.cancelled() => {

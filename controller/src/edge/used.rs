@@ -6,19 +6,19 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use fdn_core::feed::{FeedError, Frame};
 use fdn_core::message::Holders;
-use fdn_core::policy::quota::{AppUsed, Used};
+use fdn_core::policy::quota::{AppQuotaUsage, QuotaUsage};
 use fdn_core::{AppName, ClusterId};
 
 /// What the nodes of one cluster are told.
 #[derive(Debug, Default)]
-pub struct Part {
+pub struct ClusterUsage {
     /// The calls, by app.
-    pub used: Vec<AppUsed>,
+    pub used: Vec<AppQuotaUsage>,
     frame: OnceLock<Bytes>,
 }
 
-impl Part {
-    const fn new(used: Vec<AppUsed>) -> Self {
+impl ClusterUsage {
+    const fn new(used: Vec<AppQuotaUsage>) -> Self {
         Self {
             used,
             frame: OnceLock::new(),
@@ -42,15 +42,15 @@ impl Part {
 
 /// What the nodes of every cluster are told.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct UsageByCluster {
     /// For clusters that are not in `by`.
-    others: Arc<Part>,
-    by: BTreeMap<ClusterId, Arc<Part>>,
+    others: Arc<ClusterUsage>,
+    by: BTreeMap<ClusterId, Arc<ClusterUsage>>,
 }
 
-impl Parts {
+impl UsageByCluster {
     /// The part for the nodes of `cluster`.
-    pub(super) fn of(&self, cluster: &ClusterId) -> Arc<Part> {
+    pub(super) fn of(&self, cluster: &ClusterId) -> Arc<ClusterUsage> {
         Arc::clone(self.by.get(cluster).unwrap_or(&self.others))
     }
 
@@ -61,18 +61,18 @@ impl Parts {
     }
 }
 
-/// Parts under construction.
+/// A [`UsageByCluster`] under construction.
 #[derive(Default)]
-struct Draft {
-    everywhere: Vec<AppUsed>,
-    by: BTreeMap<ClusterId, Vec<AppUsed>>,
+struct UsageDraft {
+    everywhere: Vec<AppQuotaUsage>,
+    by: BTreeMap<ClusterId, Vec<AppQuotaUsage>>,
 }
 
-impl Draft {
+impl UsageDraft {
     /// Adds the calls of an app for those of its holders that `wants` accepts; an app held everywhere is offered once, as `None`.
     fn add(
         &mut self,
-        one: &AppUsed,
+        one: &AppQuotaUsage,
         holders: &Holders,
         wants: impl Fn(Option<&ClusterId>) -> bool,
     ) {
@@ -92,15 +92,15 @@ impl Draft {
         self.everywhere.is_empty() && self.by.is_empty()
     }
 
-    fn parts(self) -> Parts {
+    fn parts(self) -> UsageByCluster {
         let everywhere = self.everywhere;
         let by = self.by.into_iter().map(|(cluster, mut used)| {
             used.extend(everywhere.iter().cloned());
-            (cluster, Arc::new(Part::new(used)))
+            (cluster, Arc::new(ClusterUsage::new(used)))
         });
-        Parts {
+        UsageByCluster {
             by: by.collect(),
-            others: Arc::new(Part::new(everywhere)),
+            others: Arc::new(ClusterUsage::new(everywhere)),
         }
     }
 }
@@ -108,30 +108,30 @@ impl Draft {
 /// What was last told of all apps.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    told: BTreeMap<AppName, (Used, Holders)>,
+    announced: BTreeMap<AppName, (QuotaUsage, Holders)>,
     /// All of it, for feeds that begin.
-    all: Parts,
+    all: UsageByCluster,
 }
 
 impl Quotas {
     /// Everything that the nodes of a cluster have to know.
-    pub(super) fn of(&self, cluster: &ClusterId) -> Arc<Part> {
+    pub(super) fn of(&self, cluster: &ClusterId) -> Arc<ClusterUsage> {
         self.all.of(cluster)
     }
 
     /// Accepts the calls counted; returns what clusters do not know of them yet, `None` if nothing. `holders` returns the clusters that hold an app.
     pub(super) fn take<'a>(
         &mut self,
-        used: Vec<AppUsed>,
+        used: Vec<AppQuotaUsage>,
         holders: impl Fn(&AppName) -> Option<&'a Holders>,
-    ) -> Option<Parts> {
-        let (mut all, mut changed) = (Draft::default(), Draft::default());
-        let mut told = BTreeMap::new();
+    ) -> Option<UsageByCluster> {
+        let (mut all, mut changed) = (UsageDraft::default(), UsageDraft::default());
+        let mut announced = BTreeMap::new();
         for one in used {
             let Some(holders) = holders(&one.app) else {
                 continue;
             };
-            let before = self.told.get(&one.app);
+            let before = self.announced.get(&one.app);
             let before = before.filter(|(used, _)| *used == one.used);
             all.add(&one, holders, |_| true);
             changed.add(&one, holders, |cluster| {
@@ -141,9 +141,9 @@ impl Quotas {
                 });
                 !knew
             });
-            told.insert(one.app, (one.used, holders.clone()));
+            announced.insert(one.app, (one.used, holders.clone()));
         }
-        self.told = told;
+        self.announced = announced;
         self.all = all.parts();
         (!changed.is_empty()).then(|| changed.parts())
     }
@@ -157,17 +157,17 @@ mod tests {
         text.parse().expect("a name")
     }
 
-    fn used(app: &str, calls: u64) -> AppUsed {
-        AppUsed {
+    fn used(app: &str, calls: u64) -> AppQuotaUsage {
+        AppQuotaUsage {
             app: name(app),
-            used: Used {
+            used: QuotaUsage {
                 day: calls,
-                ..Used::default()
+                ..QuotaUsage::default()
             },
         }
     }
 
-    fn apps(part: &Part) -> Vec<&str> {
+    fn apps(part: &ClusterUsage) -> Vec<&str> {
         part.used.iter().map(|one| one.app.as_str()).collect()
     }
 

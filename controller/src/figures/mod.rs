@@ -4,7 +4,7 @@
 //! controller gets every status, from the node or from the store, so all of them show the same. The series begin with the controller: earlier calls
 //! are not in them.
 
-mod show;
+mod summary;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use fdn_core::figures::{Tally, Window};
 use fdn_core::message::NodeStatus;
 use fdn_core::{AppName, ClusterId, RegionName, Timestamp};
 
-pub use show::{Line, show};
+pub use summary::{SeriesSnapshot, summarize};
 
 /// The most steps over which the difference between two statuses is spread: if a node was silent for longer, it is unknown when the calls were.
 const SPREAD: u64 = 6;
@@ -63,19 +63,19 @@ const fn first_step(window: Window, now: Timestamp) -> u64 {
 
 /// All series.
 #[derive(Debug)]
-pub struct Board {
+pub struct SeriesStore {
     series: BTreeMap<(AppName, ClusterId), Series>,
-    most: usize,
+    limit: usize,
     dropped: u64,
 }
 
-impl Board {
-    /// An empty board that keeps at most `most` series.
+impl SeriesStore {
+    /// An empty store that keeps at most `limit` series.
     #[must_use]
-    pub const fn new(most: usize) -> Self {
+    pub const fn new(limit: usize) -> Self {
         Self {
             series: BTreeMap::new(),
-            most,
+            limit,
             dropped: 0,
         }
     }
@@ -157,7 +157,7 @@ impl Board {
 
     /// Makes room for another series if necessary: the one silent for the longest is dropped, if that is at least a quarter of an hour.
     fn has_room(&mut self, now: Timestamp) -> bool {
-        if self.series.len() < self.most {
+        if self.series.len() < self.limit {
             return true;
         }
         let silent = step_of(Window::Day, now).saturating_sub(3);
@@ -175,12 +175,12 @@ impl Board {
     }
 
     /// The series of the apps that `wanted` accepts, as of `now`.
-    pub fn lines(
+    pub fn snapshots(
         &self,
         window: Window,
         now: Timestamp,
         wanted: impl Fn(&AppName) -> bool,
-    ) -> Vec<Line> {
+    ) -> Vec<SeriesSnapshot> {
         let first = first_step(window, now);
         let wanted = self.series.iter().filter(|((app, _), _)| wanted(app));
         let line = |((app, cluster), series): (&(AppName, ClusterId), &Series)| {
@@ -189,7 +189,7 @@ impl Board {
                 Window::Day => &series.long,
             };
             let steps = steps.0.iter().filter(|(step, _)| *step >= first);
-            Line {
+            SeriesSnapshot {
                 app: app.clone(),
                 cluster: cluster.clone(),
                 region: series.region.clone(),

@@ -36,13 +36,13 @@ fn status(node: &str, cluster: &str, app: &str, calls: u64) -> NodeStatus {
 }
 
 fn shown(
-    board: &Board,
+    store: &SeriesStore,
     window: Window,
     by: FiguresBy,
     now: Timestamp,
 ) -> fdn_core::figures::Figures {
-    show(
-        &board.lines(window, now, |_| true),
+    summarize(
+        &store.snapshots(window, now, |_| true),
         (window, by),
         None,
         10,
@@ -52,12 +52,12 @@ fn shown(
 
 #[test]
 fn what_came_between_two_statuses_is_in_the_steps_between_them() {
-    let mut board = Board::new(10);
-    board.observe(
+    let mut store = SeriesStore::new(10);
+    store.observe(
         (&status("a", "eu", "shop", 100), at(0)),
         (&status("a", "eu", "shop", 160), at(30)),
     );
-    let figures = shown(&board, Window::Quarter, FiguresBy::Total, at(31));
+    let figures = shown(&store, Window::Quarter, FiguresBy::Total, at(31));
     let points: Vec<(u64, u64)> = figures.series[0]
         .points
         .iter()
@@ -70,23 +70,23 @@ fn what_came_between_two_statuses_is_in_the_steps_between_them() {
     );
     let median = figures.series[0].sum.p50_ms.expect("calls").get();
     assert!((1.5..2.5).contains(&median), "{median}");
-    let day = shown(&board, Window::Day, FiguresBy::Total, at(31));
+    let day = shown(&store, Window::Day, FiguresBy::Total, at(31));
     assert_eq!(day.series[0].points.len(), 1);
     assert_eq!(day.series[0].sum.calls, 60);
 }
 
 #[test]
 fn a_node_that_began_anew_is_counted_from_nothing() {
-    let mut board = Board::new(10);
+    let mut store = SeriesStore::new(10);
     let before = status("a", "eu", "shop", 1000);
     let after = NodeStatus {
         boot: MessageId::from_uuid(uuid::Uuid::from_u128(2)),
         ..status("a", "eu", "shop", 7)
     };
-    board.observe((&before, at(0)), (&after, at(2)));
+    store.observe((&before, at(0)), (&after, at(2)));
     // An app that was not in the earlier status has made all its calls in between.
-    board.observe((&after, at(2)), (&status("a", "eu", "other", 3), at(4)));
-    let figures = shown(&board, Window::Quarter, FiguresBy::App, at(5));
+    store.observe((&after, at(2)), (&status("a", "eu", "other", 3), at(4)));
+    let figures = shown(&store, Window::Quarter, FiguresBy::App, at(5));
     let sums: Vec<(&str, u64)> = figures
         .series
         .iter()
@@ -97,22 +97,22 @@ fn a_node_that_began_anew_is_counted_from_nothing() {
 
 #[test]
 fn series_are_put_together_and_forgotten_with_time() {
-    let mut board = Board::new(10);
+    let mut store = SeriesStore::new(10);
     let zero = |node, cluster| status(node, cluster, "shop", 0);
-    board.observe(
+    store.observe(
         (&zero("a", "eu"), at(0)),
         (&status("a", "eu", "shop", 10), at(2)),
     );
-    board.observe(
+    store.observe(
         (&zero("b", "eu"), at(0)),
         (&status("b", "eu", "shop", 5), at(3)),
     );
-    board.observe(
+    store.observe(
         (&zero("c", "us"), at(0)),
         (&status("c", "us", "shop", 1), at(2)),
     );
     let by = |by, now| {
-        let figures = shown(&board, Window::Quarter, by, now);
+        let figures = shown(&store, Window::Quarter, by, now);
         let sums = figures
             .series
             .iter()
@@ -128,8 +128,8 @@ fn series_are_put_together_and_forgotten_with_time() {
         "they are there although nothing happened"
     );
     assert_eq!(by(FiguresBy::App, at(3600)), "");
-    let after = show(
-        &board.lines(Window::Quarter, at(5), |_| true),
+    let after = summarize(
+        &store.snapshots(Window::Quarter, at(5), |_| true),
         (Window::Quarter, FiguresBy::App),
         Some(at(0)),
         10,
@@ -140,33 +140,33 @@ fn series_are_put_together_and_forgotten_with_time() {
 
 #[test]
 fn memory_is_bounded_and_whoever_was_silent_longest_makes_room() {
-    let mut board = Board::new(1);
-    board.observe(
+    let mut store = SeriesStore::new(1);
+    store.observe(
         (&status("a", "eu", "one", 0), at(0)),
         (&status("a", "eu", "one", 10), at(2)),
     );
-    board.observe(
+    store.observe(
         (&status("a", "eu", "two", 0), at(2)),
         (&status("a", "eu", "two", 5), at(4)),
     );
-    assert_eq!((board.len(), board.dropped()), (1, 1), "both are busy");
-    board.observe(
+    assert_eq!((store.len(), store.dropped()), (1, 1), "both are busy");
+    store.observe(
         (&status("a", "eu", "two", 5), at(3600)),
         (&status("a", "eu", "two", 9), at(3602)),
     );
-    let figures = shown(&board, Window::Quarter, FiguresBy::App, at(3603));
+    let figures = shown(&store, Window::Quarter, FiguresBy::App, at(3603));
     assert_eq!(
         (figures.series[0].key.as_str(), figures.series[0].sum.calls),
         ("two", 4)
     );
     for hour in 0..100 {
         let (before, now) = (at(3600 * hour), at(3600 * hour + 2));
-        board.observe(
+        store.observe(
             (&status("a", "eu", "two", 0), before),
             (&status("a", "eu", "two", 1), now),
         );
     }
-    let series = board.series.values().next().expect("one");
+    let series = store.series.values().next().expect("one");
     assert!(
         series.short.0.len() <= 1 && series.long.0.len() <= 24,
         "{}",

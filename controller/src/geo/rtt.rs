@@ -197,14 +197,14 @@ impl ClientTable {
 
     /// Whether any value differs notably from `told`, which DNS servers were last sent.
     #[must_use]
-    pub fn differs(&self, told: &[(ClientPrefix, ClusterId, Millis)]) -> bool {
-        let told: BTreeMap<_, _> = told
+    pub fn differs(&self, published: &[(ClientPrefix, ClusterId, Millis)]) -> bool {
+        let published: BTreeMap<_, _> = published
             .iter()
             .map(|(prefix, cluster, rtt)| ((*prefix, cluster), *rtt))
             .collect();
-        told.len() != self.entries.len()
+        published.len() != self.entries.len()
             || self.entries.iter().any(|((prefix, cluster), entry)| {
-                match told.get(&(*prefix, cluster)) {
+                match published.get(&(*prefix, cluster)) {
                     None => true,
                     Some(old) => {
                         let difference = (entry.rtt.get() - old.get()).abs();
@@ -359,13 +359,13 @@ mod tests {
         let mut table = table(10);
         table.observe(sample("192.0.2.0", 40.0), Timestamp(1));
         assert!(table.differs(&[]));
-        let told = table.list();
-        assert!(!table.differs(&told));
+        let published = table.list();
+        assert!(!table.differs(&published));
         // 40 * 0.75 + 60 * 0.25 = 45: 12.5 % more.
         table.observe(sample("192.0.2.0", 60.0), Timestamp(2));
-        assert!(!table.differs(&told));
+        assert!(!table.differs(&published));
         // 45 * 0.75 + 60 * 0.25 = 48.75: 21.9 % more.
         table.observe(sample("192.0.2.0", 60.0), Timestamp(3));
-        assert!(table.differs(&told));
+        assert!(table.differs(&published));
     }
 }

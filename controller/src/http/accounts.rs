@@ -8,12 +8,12 @@ use fdn_core::account::{
 use fdn_core::api::{LoginInfo, LoginRequest, LoginResponse};
 use fdn_core::{ApiTokenId, Coded, ErrorCode, Problem, Right, SessionId};
 
-use super::auth::{self, Authorized, LookNetwork, OwnAccount, stranger};
+use super::auth::{self, Authorized, LookNetwork, OwnAccount, anonymous_actor};
 use super::error::ApiError;
 use super::page::PageParams;
 use super::{cookie, once};
 use crate::Error;
-use crate::app::access::{Credential, Person, Shown, Verdict, authenticate};
+use crate::app::access::{Credential, Person, PresentedCredential, Verdict, authenticate};
 use crate::app::{api_token, login as accounts, user};
 use crate::state::State;
 use crate::store::tenant::tenant_get;
@@ -37,7 +37,7 @@ pub(crate) async fn login(
     request: HttpRequest,
     body: web::Json<LoginRequest>,
 ) -> Result<web::Json<LoginResponse>, ApiError> {
-    let actor = stranger(&request, &state);
+    let actor = anonymous_actor(&request, &state);
     let begun = accounts::login(&state, body.into_inner(), SessionKind::Bearer, &actor).await?;
     Ok(web::Json(LoginResponse {
         token: begun.secret.expose().to_owned(),
@@ -88,10 +88,10 @@ pub(crate) async fn session_create(
     request: HttpRequest,
     body: web::Json<LoginRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let actor = stranger(&request, &state);
+    let actor = anonymous_actor(&request, &state);
     let begun = accounts::login(&state, body.into_inner(), SessionKind::Cookie, &actor).await?;
     let secret = begun.secret.expose();
-    let caller = authenticate(&state, Shown::Cookie(secret), actor.address).await?;
+    let caller = authenticate(&state, PresentedCredential::Cookie(secret), actor.address).await?;
     let person = caller.person();
     let person = person.ok_or(Error::Unauthenticated("the session ended at once"))?;
     let lifetime = state.settings.accounts.console_lifetime;
@@ -197,8 +197,8 @@ pub(crate) async fn password_change(
     call: Authorized<OwnAccount, web::Json<ChangePassword>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let wish = call.input.0.clone();
-    user::change_password(&state, &call.actor(), call.person()?, wish).await?;
+    let request = call.input.0.clone();
+    user::change_password(&state, &call.actor(), call.person()?, request).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -215,8 +215,8 @@ pub(crate) async fn token_create(
     call: Authorized<OwnAccount, web::Json<CreateApiToken>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    once::once(&state, &call, "token_create", async |actor, wish| {
-        let tenant = match &wish.tenant {
+    once::once(&state, &call, "token_create", async |actor, request| {
+        let tenant = match &request.tenant {
             None => None,
             Some(named) => {
                 let found = tenant_get(&mut *state.store.read().await?, named).await?;
@@ -227,7 +227,7 @@ pub(crate) async fn token_create(
                 }
             }
         };
-        api_token::create(&state, actor, call.person()?, wish, tenant).await
+        api_token::create(&state, actor, call.person()?, request, tenant).await
     })
     .await
 }
@@ -245,7 +245,7 @@ pub(crate) async fn token_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     let rows = api_token::list(&state, call.person()?, &wanted.after, wanted.rows()).await?;
     Ok(wanted.answer(&request, rows, |token| token.id.to_string()))
 }

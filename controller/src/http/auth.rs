@@ -23,7 +23,7 @@ use super::error::ApiError;
 use super::observe::RequestId;
 use super::{conditional, cookie, once, source};
 use crate::Error;
-use crate::app::access::{Caller, Credential, Person, Shown, Verdict, authenticate};
+use crate::app::access::{Caller, Credential, Person, PresentedCredential, Verdict, authenticate};
 use crate::app::actor::Actor;
 use crate::app::precondition::Precondition;
 use crate::state::State;
@@ -32,7 +32,7 @@ use crate::store::job::job_get;
 use crate::store::tenant::tenant_get;
 
 /// A right, as a type.
-pub(crate) trait Needs: 'static {
+pub(crate) trait RequiredRight: 'static {
     /// The right.
     const RIGHT: Right;
     /// Whether the app in the path may be one that does not exist yet.
@@ -46,7 +46,7 @@ macro_rules! rights {
             #[doc = concat!("[`Right::", stringify!($right), "`].")]
             pub(crate) struct $right;
 
-            impl Needs for $right {
+            impl RequiredRight for $right {
                 const RIGHT: Right = Right::$right;
             }
         )*
@@ -74,13 +74,13 @@ rights!(
 /// [`Right::Deploy`], for an app that need not exist yet.
 pub(crate) struct DeployNew;
 
-impl Needs for DeployNew {
+impl RequiredRight for DeployNew {
     const RIGHT: Right = Right::Deploy;
     const NEW_APP: bool = true;
 }
 
 /// The precondition that an operation accepts on the state that it changes.
-pub(crate) trait Expects: Sized + 'static {
+pub(crate) trait AcceptedPrecondition: Sized + 'static {
     /// Converts the precondition that was sent.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ pub(crate) trait Expects: Sized + 'static {
 }
 
 /// No precondition: a caller who sends `If-Match` must not believe that it was checked.
-impl Expects for () {
+impl AcceptedPrecondition for () {
     fn of(sent: Precondition) -> Result<Self, Error> {
         match sent {
             Precondition::None => Ok(()),
@@ -101,14 +101,14 @@ impl Expects for () {
     }
 }
 
-impl Expects for Precondition {
+impl AcceptedPrecondition for Precondition {
     fn of(sent: Precondition) -> Result<Self, Error> {
         Ok(sent)
     }
 }
 
 /// A caller who has the right `R`, with the input `T` of the operation. `P` is [`Precondition`] for operations that compare tags.
-pub(crate) struct Authorized<R: Needs, T = (), P: Expects = ()> {
+pub(crate) struct Authorized<R: RequiredRight, T = (), P: AcceptedPrecondition = ()> {
     /// The caller.
     pub(crate) caller: Caller,
     /// The input.
@@ -122,7 +122,7 @@ pub(crate) struct Authorized<R: Needs, T = (), P: Expects = ()> {
     right: PhantomData<R>,
 }
 
-impl<R: Needs, T, P: Expects> Authorized<R, T, P> {
+impl<R: RequiredRight, T, P: AcceptedPrecondition> Authorized<R, T, P> {
     /// The caller with token and address, for the audit log.
     #[must_use]
     pub(crate) fn actor(&self) -> Actor {
@@ -139,7 +139,7 @@ impl<R: Needs, T, P: Expects> Authorized<R, T, P> {
         }
         match self.person()?.tenants.as_slice() {
             [only] => {
-                permit(&self.caller, R::RIGHT, only.id, || {
+                authorize(&self.caller, R::RIGHT, only.id, || {
                     Error::no_tenant(&TenantRef::Id(only.id))
                 })?;
                 Ok(only.id)
@@ -170,7 +170,9 @@ impl<R: Needs, T, P: Expects> Authorized<R, T, P> {
     }
 }
 
-impl<R: Needs, T: FromRequest + 'static, P: Expects> FromRequest for Authorized<R, T, P> {
+impl<R: RequiredRight, T: FromRequest + 'static, P: AcceptedPrecondition> FromRequest
+    for Authorized<R, T, P>
+{
     type Error = actix_web::Error;
     type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
 
@@ -212,7 +214,7 @@ pub(super) fn address(request: &HttpRequest, state: &State) -> Option<IpAddr> {
 }
 
 /// An actor whose name is not known yet, with the request's id and address.
-pub(super) fn stranger(request: &HttpRequest, state: &State) -> Actor {
+pub(super) fn anonymous_actor(request: &HttpRequest, state: &State) -> Actor {
     Actor {
         address: address(request, state),
         request: request
@@ -224,11 +226,11 @@ pub(super) fn stranger(request: &HttpRequest, state: &State) -> Actor {
 }
 
 fn actor(request: &HttpRequest, caller: &Caller) -> Result<Actor, Error> {
-    let stranger = stranger(request, &*state(request)?);
+    let anonymous_actor = anonymous_actor(request, &*state(request)?);
     let token = caller.person().and_then(|person| person.credential.token());
     Ok(Actor {
         token,
-        ..stranger.known_as(caller.to_string())
+        ..anonymous_actor.with_name(caller.to_string())
     })
 }
 
@@ -236,18 +238,20 @@ fn actor(request: &HttpRequest, caller: &Caller) -> Result<Actor, Error> {
 pub(super) async fn caller(state: &State, request: &HttpRequest) -> Result<Caller, Error> {
     let cookie = cookie::session(request);
     let shown = match (bearer(request), &cookie) {
-        (Some(token), _) => Shown::Bearer(token),
-        (None, Some(cookie)) => Shown::Cookie(cookie),
-        (None, None) => Shown::Nothing,
+        (Some(token), _) => PresentedCredential::Bearer(token),
+        (None, Some(cookie)) => PresentedCredential::Cookie(cookie),
+        (None, None) => PresentedCredential::Nothing,
     };
     authenticate(state, shown, address(request, state)).await
 }
 
-async fn check<R: Needs>(request: &HttpRequest) -> Result<(Caller, Option<TenantId>), Error> {
+async fn check<R: RequiredRight>(
+    request: &HttpRequest,
+) -> Result<(Caller, Option<TenantId>), Error> {
     let state = state(request)?;
     let caller = caller(&state, request).await?;
     if let Some(person) = caller.person() {
-        same_page(request, &person.credential)?;
+        check_csrf(request, &person.credential)?;
     }
     if caller.allowed(R::RIGHT, None) != Verdict::Allowed {
         return Err(forbidden(&caller, R::RIGHT));
@@ -268,7 +272,7 @@ fn forbidden(caller: &Caller, right: Right) -> Error {
 
 /// CSRF protection: a change by cookie must bring a value that only the console's own page can know, since a browser sends the cookie with requests
 /// of other pages too.
-fn same_page(request: &HttpRequest, credential: &Credential) -> Result<(), Error> {
+fn check_csrf(request: &HttpRequest, credential: &Credential) -> Result<(), Error> {
     let Credential::Session {
         kind: SessionKind::Cookie,
         csrf: Some(csrf),
@@ -290,7 +294,7 @@ fn same_page(request: &HttpRequest, credential: &Credential) -> Result<(), Error
 }
 
 /// Permits a caller who has the right in the tenant. A caller who may not know of the tenant gets the error `hidden`.
-fn permit(
+fn authorize(
     caller: &Caller,
     right: Right,
     tenant: TenantId,
@@ -305,8 +309,8 @@ fn permit(
 }
 
 /// Requires a further right in the tenant, for operations where only some requests need it.
-pub(super) fn demand(caller: &Caller, right: Right, tenant: TenantId) -> Result<(), Error> {
-    permit(caller, right, tenant, || forbidden(caller, right))
+pub(super) fn require(caller: &Caller, right: Right, tenant: TenantId) -> Result<(), Error> {
+    authorize(caller, right, tenant, || forbidden(caller, right))
 }
 
 /// The query parameter of every operation in a tenant.
@@ -316,7 +320,7 @@ struct TenantQuery {
 }
 
 /// The tenant that a request is about; the caller has the right there.
-async fn tenant<R: Needs>(
+async fn tenant<R: RequiredRight>(
     state: &State,
     request: &HttpRequest,
     caller: &Caller,
@@ -342,7 +346,7 @@ async fn tenant<R: Needs>(
     }
 }
 
-async fn by_name<R: Needs>(
+async fn by_name<R: RequiredRight>(
     state: &State,
     caller: &Caller,
     named: &TenantRef,
@@ -351,12 +355,12 @@ async fn by_name<R: Needs>(
     // A deleted tenant can be looked at, for its bills, but not changed.
     let found = found.filter(|found| found.deleted_at.is_none() || R::RIGHT.only_looks());
     let tenant = found.ok_or_else(|| Error::no_tenant(named))?.id;
-    permit(caller, R::RIGHT, tenant, || Error::no_tenant(named))?;
+    authorize(caller, R::RIGHT, tenant, || Error::no_tenant(named))?;
     Ok(tenant)
 }
 
 /// The tenant of a job. A job of another tenant than the named one counts as missing; for a missing job the handler gives the same error.
-async fn of_job<R: Needs>(
+async fn of_job<R: RequiredRight>(
     state: &State,
     caller: &Caller,
     job: JobId,
@@ -367,12 +371,12 @@ async fn of_job<R: Needs>(
     if named.is_some_and(|named| named != row.tenant) {
         return Err(Error::no_job(job));
     }
-    permit(caller, R::RIGHT, row.tenant, || Error::no_job(job))?;
+    authorize(caller, R::RIGHT, row.tenant, || Error::no_job(job))?;
     Ok(Some(row.tenant))
 }
 
 /// The tenant of an app. An app of another tenant than the named one counts as missing.
-async fn of_app<R: Needs>(
+async fn of_app<R: RequiredRight>(
     state: &State,
     caller: &Caller,
     app: &AppName,
@@ -390,7 +394,7 @@ async fn of_app<R: Needs>(
     if named.is_some_and(|named| named != row.tenant) {
         return Err(hidden());
     }
-    permit(caller, R::RIGHT, row.tenant, hidden)?;
+    authorize(caller, R::RIGHT, row.tenant, hidden)?;
     Ok(Some(row.tenant))
 }
 

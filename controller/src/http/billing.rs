@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 
 use super::auth::{Administer, Authorized, LookNetwork, ManageBudgets, ReadBilling};
 use super::error::ApiError;
-use super::page::{PageParams, Wanted};
+use super::page::{PageParams, PageRequest};
 use crate::Error;
 use crate::app::billing::bill::{self, Page};
 use crate::app::billing::{budgets, prices};
@@ -47,12 +47,16 @@ pub(crate) struct PartParams {
 }
 
 /// The requested page.
-fn wanted(state: &State, cursor: &Option<String>, limit: Option<u32>) -> Result<Wanted, Error> {
+fn wanted(
+    state: &State,
+    cursor: &Option<String>,
+    limit: Option<u32>,
+) -> Result<PageRequest, Error> {
     let page = PageParams {
         limit,
         cursor: cursor.clone(),
     };
-    page.wanted(&state.settings.api)
+    page.validate(&state.settings.api)
 }
 
 /// Like [`wanted`], as an offset and a limit.
@@ -103,7 +107,7 @@ pub(crate) async fn statement_get(
     let (of, params) = &call.input;
     let page = page(&state, &params.cursor, params.limit)?;
     let part = bill::statement(&state, call.tenant()?, month(Some(of))?, page).await?;
-    Ok(Wanted::part(&request, &part.value, part.next))
+    Ok(PageRequest::part(&request, &part.value, part.next))
 }
 
 /// All lines of a month's statement as comma-separated values.
@@ -181,7 +185,7 @@ pub(crate) async fn usage_view(
     let page = page(&state, &params.cursor, params.limit)?;
     let month = month(params.month.as_deref())?;
     let part = bill::view(&state, call.tenant()?, month, params.by, page).await?;
-    Ok(Wanted::part(&request, &part.value, part.next))
+    Ok(PageRequest::part(&request, &part.value, part.next))
 }
 
 /// All price lists, the earliest first.
@@ -274,8 +278,15 @@ pub(crate) async fn budget_set(
     call: Authorized<ManageBudgets, (Name, web::Json<SetBudget>)>,
     state: Shared,
 ) -> Answer<BudgetSet> {
-    let (name, wish) = &call.input;
-    let set = budgets::set(&state, (call.tenant()?, &call.actor()), name, wish, now()).await?;
+    let (name, request) = &call.input;
+    let set = budgets::set(
+        &state,
+        (call.tenant()?, &call.actor()),
+        name,
+        request,
+        now(),
+    )
+    .await?;
     Ok(web::Json(set))
 }
 

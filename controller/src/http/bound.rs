@@ -18,12 +18,12 @@ const LATER: Duration = Duration::from_secs(1);
 
 /// The permits for concurrent requests.
 #[derive(Clone)]
-pub(super) struct Requests(Arc<Semaphore>);
+pub(super) struct RequestPermits(Arc<Semaphore>);
 
-impl Requests {
-    /// At most `most` concurrent requests.
-    pub(super) fn new(most: usize) -> Self {
-        Self(Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))))
+impl RequestPermits {
+    /// At most `max` concurrent requests.
+    pub(super) fn new(max: usize) -> Self {
+        Self(Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))))
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn bound(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
-    let requests = request.app_data::<web::Data<Requests>>().cloned();
+    let requests = request.app_data::<web::Data<RequestPermits>>().cloned();
     let place = requests.map(|requests| Arc::clone(&requests.0).try_acquire_owned());
     let _place = match place.transpose() {
         Ok(place) => place,
@@ -55,7 +55,7 @@ mod tests {
 
     #[actix_web::test]
     async fn beyond_its_places_a_request_is_told_to_come_later() {
-        let requests = Requests::new(1);
+        let requests = RequestPermits::new(1);
         let app = App::new()
             .app_data(web::Data::new(requests.clone()))
             .wrap(middleware::from_fn(bound))

@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use rust_embed::Embed;
 
 use super::error::{ApiError, nothing_here};
-use site::{Asked, Found, Site};
+use site::{FileRequest, FoundFile, Site};
 
 /// The content security policy: only content from this server, nothing inline, and no framing. Pictures in a function's answer are shown from the
 /// page's own memory (`blob:`).
@@ -56,15 +56,15 @@ async fn anything(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 /// The response with the requested file; `None` if the site has none.
 fn answer(site: &Site, request: &HttpRequest) -> Option<HttpResponse> {
     let headers = request.headers();
-    let asked = Asked {
+    let file_request = FileRequest {
         method: request.method().as_str(),
         path: request.path(),
         wants_page: text(headers, header::ACCEPT).contains("text/html"),
         takes_gzip: takes_gzip(text(headers, header::ACCEPT_ENCODING)),
     };
-    let found = match site.find(asked) {
+    let found = match site.find(file_request) {
         Some(found) => found,
-        None if matches!(asked.path, "/" | site::DOCS) && asked.only_reads() => {
+        None if matches!(file_request.path, "/" | site::DOCS) && file_request.only_reads() => {
             return Some(
                 framed(HttpResponse::Ok())
                     .content_type("text/plain; charset=utf-8")
@@ -105,7 +105,7 @@ fn framed(mut response: actix_web::HttpResponseBuilder) -> actix_web::HttpRespon
     response
 }
 
-fn respond(found: &Found<'_>, known: &str) -> HttpResponse {
+fn respond(found: &FoundFile<'_>, known: &str) -> HttpResponse {
     let tag = found.tag();
     let unchanged = known
         .split(',')

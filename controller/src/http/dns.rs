@@ -44,8 +44,8 @@ pub(crate) async fn dns_set(
     call: Authorized<Deploy, (App, web::Json<PutAppDns>)>,
     state: Shared,
 ) -> Answer<AppDns> {
-    let (app, wish) = &call.input;
+    let (app, request) = &call.input;
     let (tenant, actor) = (call.tenant()?, call.actor());
-    let set = dns::set(&state, (tenant, &actor), app, **wish, now()).await?;
+    let set = dns::set(&state, (tenant, &actor), app, **request, now()).await?;
     Ok(web::Json(set))
 }

@@ -51,8 +51,8 @@ pub(crate) async fn domain_add(
     call: Authorized<Deploy, (App, web::Json<AddDomain>)>,
     state: Shared,
 ) -> Answer<DomainInfo> {
-    let (app, wish) = &call.input;
-    let made = domain::add(&state, call.tenant()?, &call.actor(), app, wish).await?;
+    let (app, request) = &call.input;
+    let made = domain::add(&state, call.tenant()?, &call.actor(), app, request).await?;
     Ok(web::Json(made))
 }
 

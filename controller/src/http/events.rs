@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::{Authorized, Look};
 use super::error::ApiError;
 use crate::Error;
-use crate::app::events::{self, Wish};
+use crate::app::events::{self, Subscription};
 use crate::state::State;
 
 /// Parameters of the event stream.
@@ -86,7 +86,7 @@ pub(crate) async fn event_stream(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let params = &call.input;
-    let wish = Wish {
+    let subscription = Subscription {
         tenant: call.named_tenant(),
         app: params.app.clone(),
         kinds: params.kinds()?,
@@ -94,7 +94,7 @@ pub(crate) async fn event_stream(
         follow: params.follow,
         figures: params.figures,
     };
-    let stream = events::stream(state.into_inner(), call.caller.clone(), wish).await?;
+    let stream = events::stream(state.into_inner(), call.caller.clone(), subscription).await?;
     // A compressing or buffering proxy would delay events.
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")

@@ -35,7 +35,7 @@ pub(crate) async fn cluster_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     let name = |row: &ClusterInfo| row.cluster.to_string();
     let rows = wanted.cut(fleet::clusters(&state, now()).await?, name);
     Ok(wanted.answer(&request, rows, name))
@@ -59,8 +59,8 @@ pub(crate) async fn cluster_create(
     call: Authorized<OperateMachines, web::Json<CreateCluster>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    once::once(&state, &call, "cluster_create", async |actor, wish| {
-        fleet::create(&state, actor, wish, now()).await
+    once::once(&state, &call, "cluster_create", async |actor, request| {
+        fleet::create(&state, actor, request, now()).await
     })
     .await
 }
@@ -95,7 +95,7 @@ pub(crate) async fn node_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     let name = |row: &NodeInfo| row.node.to_string();
     let rows = wanted.cut(fleet::nodes(&state, now()).await?, name);
     Ok(wanted.answer(&request, rows, name))
@@ -163,8 +163,8 @@ pub(crate) async fn node_restore_device(
     call: Authorized<OperateMachines, (Node, web::Json<RestoreDevice>)>,
     state: Shared,
 ) -> Answer<NodeDetail> {
-    let (node, wish) = &call.input;
-    let detail = device::restore(&state, &call.actor(), node, &wish.device, now()).await?;
+    let (node, request) = &call.input;
+    let detail = device::restore(&state, &call.actor(), node, &request.device, now()).await?;
     Ok(web::Json(detail))
 }
 
@@ -212,7 +212,7 @@ pub(crate) async fn dns_server_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     let key = |row: &DnsServerInfo| row.server.to_string();
     let rows = wanted.cut(fleet::dns_servers(&state).await?, key);
     Ok(wanted.answer(&request, rows, key))
@@ -247,9 +247,12 @@ pub(crate) async fn join_token_create(
     call: Authorized<OperateMachines, web::Json<CreateJoinToken>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    once::once(&state, &call, "join_token_create", async |actor, wish| {
-        join_token::create(&state, actor, wish, now()).await
-    })
+    once::once(
+        &state,
+        &call,
+        "join_token_create",
+        async |actor, request| join_token::create(&state, actor, request, now()).await,
+    )
     .await
 }
 
@@ -266,7 +269,7 @@ pub(crate) async fn join_token_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     // Newest first: the key falls as the time of creation grows.
     let key = |row: &JoinTokenInfo| format!("{:020} {}", u64::MAX - row.created_at.get(), row.id);
     let rows = wanted.cut(join_token::list(&state).await?, key);

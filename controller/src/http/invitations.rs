@@ -6,7 +6,7 @@ use fdn_core::Problem;
 use fdn_core::account::SessionKind;
 use fdn_core::invitation::{AcceptInvitation, AcceptedInvitation, CreatedInvitation, InviteUser};
 
-use super::auth::{Administer, Authorized, stranger};
+use super::auth::{Administer, Authorized, anonymous_actor};
 use super::error::ApiError;
 use super::{cookie, once};
 use crate::app::invitation;
@@ -31,9 +31,12 @@ pub(crate) async fn invitation_create(
     call: Authorized<Administer, web::Json<InviteUser>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    once::once(&state, &call, "invitation_create", async |actor, wish| {
-        invitation::create(&state, actor, wish).await
-    })
+    once::once(
+        &state,
+        &call,
+        "invitation_create",
+        async |actor, request| invitation::create(&state, actor, request).await,
+    )
     .await
 }
 
@@ -56,7 +59,7 @@ pub(crate) async fn invitation_accept(
     request: HttpRequest,
     body: web::Json<AcceptInvitation>,
 ) -> Result<HttpResponse, ApiError> {
-    let actor = stranger(&request, &state);
+    let actor = anonymous_actor(&request, &state);
     let begun = invitation::accept(&state, body.into_inner(), &actor).await?;
     let secret = begun.secret.expose();
     let mut response = HttpResponse::Ok();

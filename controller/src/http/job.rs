@@ -17,9 +17,9 @@ use utoipa::IntoParams;
 
 use super::auth::{Authorized, Look, RunJobs};
 use super::error::ApiError;
-use super::page::{PageParams, Wanted};
+use super::page::{PageParams, PageRequest};
 use crate::Error;
-use crate::app::job::{self, JobError, Wish};
+use crate::app::job::{self, JobError, Submission};
 use crate::app::job_change;
 use crate::app::logs::{LogQuery, logs};
 use crate::app::schedule;
@@ -94,7 +94,7 @@ pub(crate) async fn job_submit(
         })?;
     let (app, params, payload) = call.input;
     let params = params.into_inner();
-    let wish = Wish {
+    let submission = Submission {
         priority: params.priority.unwrap_or_default(),
         max_age: params.max_age,
         deadline: params.deadline,
@@ -107,7 +107,7 @@ pub(crate) async fn job_submit(
     // Once begun, the submission continues to its end, even if the caller disconnects.
     let (shared, key) = (state.into_inner(), key.map(str::to_owned));
     let submitting = tokio::spawn(async move {
-        job::submit(&shared, &actor, (tenant, &app), key.as_deref(), wish).await
+        job::submit(&shared, &actor, (tenant, &app), key.as_deref(), submission).await
     });
     let accepted = submitting
         .await
@@ -170,12 +170,12 @@ pub(crate) struct ListParams {
 
 impl ListParams {
     /// The requested page, and the job that it begins after.
-    fn page(&self, state: &State) -> Result<(Wanted, Option<JobId>), Error> {
+    fn page(&self, state: &State) -> Result<(PageRequest, Option<JobId>), Error> {
         let page = PageParams {
             limit: self.limit,
             cursor: self.cursor.clone(),
         };
-        let wanted = page.wanted(&state.settings.api)?;
+        let wanted = page.validate(&state.settings.api)?;
         let before = match wanted.after.as_str() {
             "" => None,
             id => Some(id.parse().map_err(Error::from)?),
@@ -261,7 +261,7 @@ pub(crate) async fn job_get(call: Authorized<Look, Job>, state: Shared) -> Answe
 }
 
 /// The tenant of a job; an error for a job that does not exist.
-fn owner<R: super::auth::Needs, T>(
+fn owner<R: super::auth::RequiredRight, T>(
     call: &Authorized<R, T>,
     job: JobId,
 ) -> Result<fdn_core::TenantId, Error> {
@@ -416,7 +416,7 @@ pub(crate) async fn schedule_list_all(
         limit: call.input.limit,
         cursor: call.input.cursor.clone(),
     };
-    let wanted = page.wanted(&state.settings.api)?;
+    let wanted = page.validate(&state.settings.api)?;
     let filter = ScheduleFilter {
         tenant: call.named_tenant(),
         member: call.person()?.list_filter(Right::Look),
@@ -441,7 +441,7 @@ pub(crate) async fn schedule_list(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let (app, page) = &call.input;
-    let wanted = page.wanted(&state.settings.api)?;
+    let wanted = page.validate(&state.settings.api)?;
     let key = |schedule: &ScheduleInfo| schedule.name.to_string();
     let rows = wanted.cut(schedule::list(&state, app).await?, key);
     Ok(wanted.answer(&request, rows, key))
@@ -464,10 +464,10 @@ pub(crate) async fn schedule_put(
     call: Authorized<RunJobs, (Schedule, web::Json<PutSchedule>)>,
     state: Shared,
 ) -> Answer<ScheduleInfo> {
-    let (path, wish) = &call.input;
+    let (path, request) = &call.input;
     let (app, name) = &**path;
     let tenant = call.tenant()?;
-    let set = schedule::put(&state, &call.actor(), (tenant, app), name, wish).await?;
+    let set = schedule::put(&state, &call.actor(), (tenant, app), name, request).await?;
     Ok(web::Json(set))
 }
 

@@ -19,9 +19,9 @@ use super::error::ApiError;
 use super::page::PageParams;
 use super::tenants::moment;
 use crate::Error;
-use crate::app::{calls, explain, look, trace, try_call};
+use crate::app::{calls, console, explain, trace, try_call};
 use crate::state::State;
-use crate::store::look::Sight;
+use crate::store::console::AppVisibility;
 
 type Answer<T> = Result<web::Json<T>, ApiError>;
 type Shared = web::Data<State>;
@@ -66,8 +66,8 @@ const fn series() -> usize {
 }
 
 /// The apps that a caller can see, restricted to those requested.
-fn sight<T>(call: &Authorized<Look, T>, app: Option<AppName>) -> Result<Sight, Error> {
-    Ok(Sight {
+fn visibility<T>(call: &Authorized<Look, T>, app: Option<AppName>) -> Result<AppVisibility, Error> {
+    Ok(AppVisibility {
         tenant: call.named_tenant(),
         member: call.person()?.list_filter(Right::Look),
         app,
@@ -92,11 +92,11 @@ pub(crate) async fn figures_get(
         let text = format!("limit: from 1 to {SERIES_MAX}, not {}", params.limit);
         return Err(Error::BadRequest(text).into());
     }
-    let sight = sight(&call, params.app.clone())?;
+    let visibility = visibility(&call, params.app.clone())?;
     let what = (params.window, params.by);
     let after = moment("after", params.after)?;
     Ok(web::Json(
-        look::figures(&state, &sight, what, after, params.limit).await?,
+        console::figures(&state, &visibility, what, after, params.limit).await?,
     ))
 }
 
@@ -247,8 +247,8 @@ pub(crate) async fn traffic_map(
     call: Authorized<Look, web::Query<TrafficParams>>,
     state: Shared,
 ) -> Answer<TrafficMap> {
-    let sight = sight(&call, call.input.app.clone())?;
-    Ok(web::Json(look::traffic(&state, &sight).await?))
+    let visibility = visibility(&call, call.input.app.clone())?;
+    Ok(web::Json(console::traffic(&state, &visibility).await?))
 }
 
 /// How far clusters are from clients, by the client prefixes that something is known of: where they are, or round trips that gateways measured.
@@ -264,8 +264,8 @@ pub(crate) async fn latency_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
-    let rows = look::latencies(&state, &wanted.after, wanted.rows() as usize);
+    let wanted = call.input.validate(&state.settings.api)?;
+    let rows = console::latencies(&state, &wanted.after, wanted.rows() as usize);
     Ok(wanted.answer(&request, rows, |row| row.prefix.to_string()))
 }
 
@@ -305,7 +305,7 @@ pub(crate) async fn dns_lookup(
 ) -> Answer<DnsLookup> {
     let params = &call.input;
     let client = explain::client(params.client.as_deref(), address(&request, &state))?;
-    let found = look::dns(&state, &call.caller, &params.name, client, params.kind).await?;
+    let found = console::dns(&state, &call.caller, &params.name, client, params.kind).await?;
     Ok(web::Json(found))
 }
 
@@ -324,8 +324,8 @@ pub(crate) async fn binding_list(
 ) -> Result<HttpResponse, ApiError> {
     let tenant = call.tenant()?;
     let (app, page) = &call.input;
-    let wanted = page.wanted(&state.settings.api)?;
-    let rows = look::bindings(&state, tenant, app, &wanted.after, wanted.rows()).await?;
+    let wanted = page.validate(&state.settings.api)?;
+    let rows = console::bindings(&state, tenant, app, &wanted.after, wanted.rows()).await?;
     Ok(wanted.answer(&request, rows, |row| row.prefix.to_string()))
 }
 
@@ -356,10 +356,10 @@ pub(crate) async fn app_try(
     let most = state.settings.console.try_body.as_bytes();
     let most = ByteSize::from_bytes(most + most / 2 + AROUND);
     let bytes = read(payload, most).await?;
-    let wish: TryRequest =
+    let trial: TryRequest =
         serde_json::from_slice(&bytes).map_err(|e| Error::BadRequest(e.to_string()))?;
-    let client = explain::client(wish.client.as_deref(), address(&request, &state))?;
-    let answer = try_call::try_call(&state, (tenant, &app), client, &wish).await?;
+    let client = explain::client(trial.client.as_deref(), address(&request, &state))?;
+    let answer = try_call::try_call(&state, (tenant, &app), client, &trial).await?;
     Ok(web::Json(answer))
 }
 

@@ -5,7 +5,7 @@ use fdn_core::Problem;
 use fdn_core::enrol::{EnrolRequest, EnrolResponse, RenewRequest, RenewResponse};
 use fdn_service::now;
 
-use super::auth::stranger;
+use super::auth::anonymous_actor;
 use super::error::ApiError;
 use crate::app::enrol;
 use crate::state::State;
@@ -32,7 +32,7 @@ pub(crate) async fn node_enrol(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let answer: EnrolResponse =
-        enrol::enrol(&state, &body, &stranger(&request, &state), now()).await?;
+        enrol::enrol(&state, &body, &anonymous_actor(&request, &state), now()).await?;
     Ok(secret(&answer))
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn node_renew(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let answer: RenewResponse =
-        enrol::renew(&state, &body, &stranger(&request, &state), now()).await?;
+        enrol::renew(&state, &body, &anonymous_actor(&request, &state), now()).await?;
     Ok(secret(&answer))
 }
 

@@ -14,13 +14,13 @@ mod cookie;
 mod dns;
 mod document;
 mod domains;
-mod door;
 mod env;
 mod error;
 mod events;
 mod fleet;
 mod invitations;
 mod job;
+mod listener;
 mod look;
 mod machines;
 mod multipart;
@@ -51,7 +51,7 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, HttpServer, get, middleware};
 use fdn_core::Right;
 use fdn_service::ServiceError;
-use fdn_service::secure::Kept;
+use fdn_service::tls_listener::CertificateReloader;
 use utoipa::OpenApi;
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -60,8 +60,8 @@ use crate::Error;
 use crate::state::State;
 pub use console::built_in;
 use document::Common;
-pub(crate) use door::Door;
 pub(crate) use error::problem;
+pub(crate) use listener::ApiListener;
 
 /// Lists every operation once, with the right that it requires: the one in the type of the handler's first argument (a test calls every operation
 /// with and without it). `None` for operations whose callers identify themselves in the request itself.
@@ -294,7 +294,7 @@ async fn serve_document() -> Result<actix_web::HttpResponse, error::ApiError> {
 /// The running server. Certificates are reloaded as long as this lives.
 pub(crate) struct Serving {
     handle: ServerHandle,
-    _shown: Option<Kept>,
+    _shown: Option<CertificateReloader>,
 }
 
 impl Serving {
@@ -304,19 +304,19 @@ impl Serving {
     }
 }
 
-/// Starts serving on `door`.
+/// Starts serving on `listener`.
 ///
 /// # Errors
 /// When the server cannot start.
-pub(crate) fn start(door: Door, state: Arc<State>) -> Result<Serving, Error> {
+pub(crate) fn start(listener: ApiListener, state: Arc<State>) -> Result<Serving, Error> {
     let address = state.settings.listen;
     let workers = state.settings.workers;
     let connections = state.settings.api.max_connections.div_ceil(workers);
     let handshake = state.settings.api.tls.handshake.as_duration();
     let unread = state.metrics.certificate_errors.clone();
-    let requests = bound::Requests::new(state.settings.api.max_connections);
+    let requests = bound::RequestPermits::new(state.settings.api.max_connections);
     let (secure, hsts) = (
-        matches!(door, Door::Secure(_)),
+        matches!(listener, ApiListener::Secure(_)),
         state.settings.api.tls.hsts.as_duration().as_secs(),
     );
     let server = HttpServer::new(move || {
@@ -344,9 +344,9 @@ pub(crate) fn start(door: Door, state: Arc<State>) -> Result<Serving, Error> {
     .max_connections(connections)
     .disable_signals()
     .shutdown_timeout(5);
-    let (server, shown) = match door {
-        Door::Plain(listener) => (server.listen(listener), None),
-        Door::Secure(secure) => {
+    let (server, shown) = match listener {
+        ApiListener::Plain(listener) => (server.listen(listener), None),
+        ApiListener::Secure(secure) => {
             let (listener, config, shown) = secure.split(unread);
             // Concurrent handshakes: with fewer than connections, clients that send nothing would keep a worker from accepting.
             let server = server
@@ -357,7 +357,7 @@ pub(crate) fn start(door: Door, state: Arc<State>) -> Result<Serving, Error> {
     };
     let failed = |source| ServiceError::Listen {
         address,
-        setting: door::SETTING.to_owned(),
+        setting: listener::SETTING.to_owned(),
         source,
     };
     let server = server.map_err(failed)?.run();

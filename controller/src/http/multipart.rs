@@ -56,7 +56,7 @@ struct Reader {
 /// # Errors
 /// When a part is unknown, missing, repeated or too large, or the body breaks off. What had arrived is deleted then.
 pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Error> {
-    let place = state.uploads.admit()?;
+    let place = state.uploads.acquire_place()?;
     let settings = &state.settings.uploads;
     let mut reader = Reader {
         body,

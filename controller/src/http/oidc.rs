@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use fdn_core::Problem;
 use utoipa::IntoParams;
 
-use super::auth::stranger;
+use super::auth::anonymous_actor;
 use super::cookie;
 use super::error::ApiError;
 use crate::app::oidc;
@@ -72,7 +72,7 @@ pub(crate) async fn oidc_end(
     request: HttpRequest,
     query: web::Query<oidc::Callback>,
 ) -> Result<HttpResponse, ApiError> {
-    let actor = stranger(&request, &state);
+    let actor = anonymous_actor(&request, &state);
     let kept = cookie::login(&request);
     let ended = oidc::end(&state, kept.as_deref(), query.into_inner(), &actor);
     let begun = Box::pin(ended).await?;

@@ -7,11 +7,11 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use tracing::warn;
 
-use super::auth::{Authorized, Needs};
+use super::auth::{Authorized, RequiredRight};
 use super::error::ApiError;
 use crate::Error;
 use crate::app::actor::Actor;
-use crate::app::idempotency::{self, Turn};
+use crate::app::idempotency::{self, Attempt};
 use crate::error::chain;
 use crate::state::State;
 
@@ -44,7 +44,7 @@ pub(super) async fn once<R, B, T>(
     run: impl AsyncFnOnce(&Actor, &B) -> Result<T, Error>,
 ) -> Result<HttpResponse, ApiError>
 where
-    R: Needs,
+    R: RequiredRight,
     B: Serialize,
     T: Serialize,
 {
@@ -64,7 +64,7 @@ pub(super) async fn once_for<R, I, B, T>(
     run: impl AsyncFnOnce(&Actor) -> Result<T, Error>,
 ) -> Result<HttpResponse, ApiError>
 where
-    R: Needs,
+    R: RequiredRight,
     B: Serialize,
     T: Serialize,
 {
@@ -76,17 +76,17 @@ where
     };
     let mut actor = call.actor();
     match begin(state, &mut actor, request).await? {
-        Beginning::Answered(text) => Ok(answer(text, true)),
-        Beginning::First(begun) => {
+        Disposition::Answered(text) => Ok(answer(text, true)),
+        Disposition::First(running) => {
             let outcome = run(&actor).await;
-            let text = end(state, &actor, begun, outcome).await?;
+            let text = end(state, &actor, running, outcome).await?;
             Ok(answer(text, false))
         }
     }
 }
 
 /// Executes a deploy to its end, even if the caller disconnects: a repeated request with the key then gets the answer.
-pub(super) async fn to_the_end<F, T>(
+pub(super) async fn run_to_completion<F, T>(
     state: Arc<State>,
     mut actor: Actor,
     request: Request,
@@ -98,10 +98,10 @@ where
 {
     let running = tokio::spawn(async move {
         match begin(&state, &mut actor, request).await? {
-            Beginning::Answered(text) => Ok((text, true)),
-            Beginning::First(begun) => {
+            Disposition::Answered(text) => Ok((text, true)),
+            Disposition::First(running) => {
                 let outcome = run(Arc::clone(&state), actor.clone()).await;
-                let text = end(&state, &actor, begun, outcome).await?;
+                let text = end(&state, &actor, running, outcome).await?;
                 Ok::<_, Error>((text, false))
             }
         }
@@ -122,7 +122,7 @@ pub(super) struct Request {
 }
 
 /// A request with a key that is being executed.
-struct Begun {
+struct RunningRequest {
     operation: &'static str,
     key: String,
     /// The keyed hash of its content.
@@ -130,28 +130,28 @@ struct Begun {
 }
 
 /// What to do with a request.
-enum Beginning {
+enum Disposition {
     /// It was executed before; this is the answer.
     Answered(String),
     /// It is to be executed, and [`end`] called with the result. `None` without a key.
-    First(Option<Begun>),
+    First(Option<RunningRequest>),
 }
 
 /// Begins a request. The operation must be executed with `actor` as this function leaves it.
-async fn begin(state: &State, actor: &mut Actor, request: Request) -> Result<Beginning, Error> {
+async fn begin(state: &State, actor: &mut Actor, request: Request) -> Result<Disposition, Error> {
     let Some(key) = request.key else {
-        return Ok(Beginning::First(None));
+        return Ok(Disposition::First(None));
     };
     // Keyed: a body may contain a password, which could be guessed from a plain hash in the database.
     let hash = state
         .token
         .derive(&format!("fdn-request\n{}", request.body));
     let hash = hash.expose().to_owned();
-    if let Turn::Again(text) = idempotency::begin(state, &actor.name, &key, &hash).await? {
-        return Ok(Beginning::Answered(text));
+    if let Attempt::Again(text) = idempotency::begin(state, &actor.name, &key, &hash).await? {
+        return Ok(Disposition::Answered(text));
     }
     actor.idempotency = Some(key.clone());
-    Ok(Beginning::First(Some(Begun {
+    Ok(Disposition::First(Some(RunningRequest {
         operation: request.operation,
         key,
         request: hash,
@@ -162,21 +162,21 @@ async fn begin(state: &State, actor: &mut Actor, request: Request) -> Result<Beg
 async fn end<T: Serialize>(
     state: &State,
     actor: &Actor,
-    begun: Option<Begun>,
+    running: Option<RunningRequest>,
     outcome: Result<T, Error>,
 ) -> Result<String, Error> {
-    let Some(begun) = begun else {
+    let Some(running) = running else {
         return text(&outcome?);
     };
-    let Begun {
+    let RunningRequest {
         operation,
         key,
         request,
-    } = begun;
+    } = running;
     match outcome {
         Ok(made) => {
             let text = text(&made)?;
-            let kept = idempotency::keep(state, &actor.name, &key, &request, &text).await;
+            let kept = idempotency::store_answer(state, &actor.name, &key, &request, &text).await;
             if let Err(error) = kept {
                 let error = chain(&error);
                 warn!(operation, error, "an answer could not be kept");

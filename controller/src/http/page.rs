@@ -29,7 +29,7 @@ pub(crate) struct PageParams {
 
 /// A requested page, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct PageRequest {
     /// The key of the last row of the page before; empty for the first page.
     pub(crate) after: String,
     limit: u32,
@@ -40,7 +40,7 @@ impl PageParams {
     ///
     /// # Errors
     /// When the limit is out of range or the cursor is not valid.
-    pub(crate) fn wanted(&self, settings: &ApiSettings) -> Result<Wanted, Error> {
+    pub(crate) fn validate(&self, settings: &ApiSettings) -> Result<PageRequest, Error> {
         let limit = self.limit.unwrap_or(settings.page);
         if !(1..=settings.page_max).contains(&limit) {
             return Err(Error::BadRequest(format!(
@@ -58,11 +58,11 @@ impl PageParams {
                 .and_then(|bytes| String::from_utf8(bytes).ok())
                 .ok_or_else(bad)?,
         };
-        Ok(Wanted { after, limit })
+        Ok(PageRequest { after, limit })
     }
 }
 
-impl Wanted {
+impl PageRequest {
     /// The number of rows to read: one more than are shown, to find out whether there is a next page.
     pub(crate) const fn rows(&self) -> u32 {
         self.limit + 1
@@ -144,12 +144,12 @@ mod tests {
 
     use super::*;
 
-    fn wanted(limit: u32, cursor: Option<&str>) -> Result<Wanted, Error> {
+    fn wanted(limit: u32, cursor: Option<&str>) -> Result<PageRequest, Error> {
         let params = PageParams {
             limit: Some(limit),
             cursor: cursor.map(str::to_owned),
         };
-        params.wanted(&ApiSettings::default())
+        params.validate(&ApiSettings::default())
     }
 
     #[test]

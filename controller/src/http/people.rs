@@ -14,7 +14,7 @@ use futures::StreamExt;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Authorized, Deploy, DeployNew, Look, LookNetwork, address, demand};
+use super::auth::{Authorized, Deploy, DeployNew, Look, LookNetwork, address, require};
 use super::conditional::tagged;
 use super::error::ApiError;
 use super::page::PageParams;
@@ -77,7 +77,7 @@ pub(crate) async fn app_list(
         limit: call.input.limit,
         cursor: call.input.cursor.clone(),
     };
-    let wanted = page.wanted(&state.settings.api)?;
+    let wanted = page.validate(&state.settings.api)?;
     let filter = AppFilter {
         tenant: call.named_tenant(),
         member: call.person()?.list_filter(Right::Look),
@@ -141,7 +141,7 @@ pub(crate) async fn app_deploy(
     let app = app.into_inner();
     let upload = multipart::receive(&state, parts).await?;
     if !upload.secrets.is_empty() {
-        demand(&call.caller, Right::ManageSecrets, tenant)?;
+        require(&call.caller, Right::ManageSecrets, tenant)?;
     }
     let secrets: Vec<_> = upload.secrets.iter().collect();
     let forms = upload.forms.iter();
@@ -156,7 +156,7 @@ pub(crate) async fn app_deploy(
             false => once::text(&(tenant, &app, &upload.manifest, secrets, component, forms))?,
         },
     };
-    once::to_the_end(state.into_inner(), actor, request, move |state, actor| {
+    once::run_to_completion(state.into_inner(), actor, request, move |state, actor| {
         deploy::deploy(state, actor, tenant, app, upload)
     })
     .await

@@ -55,8 +55,8 @@ pub(crate) async fn policy_set(
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     let (app, wanted) = &call.input;
-    let (actor, wish) = (call.actor(), (&**wanted, &call.expected));
-    let set = policy::set(&state, call.tenant()?, &actor, app, wish, now()).await?;
+    let (actor, request) = (call.actor(), (&**wanted, &call.expected));
+    let set = policy::set(&state, call.tenant()?, &actor, app, request, now()).await?;
     Ok(tagged(tag(set.revision.get()), &set))
 }
 
@@ -76,8 +76,8 @@ pub(crate) async fn policy_clear(
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     let none = Policy::default();
-    let (actor, wish) = (call.actor(), (&none, &call.expected));
-    policy::set(&state, call.tenant()?, &actor, &call.input, wish, now()).await?;
+    let (actor, request) = (call.actor(), (&none, &call.expected));
+    policy::set(&state, call.tenant()?, &actor, &call.input, request, now()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -101,10 +101,10 @@ pub(crate) async fn key_create(
     call: Authorized<Deploy, (App, web::Json<CreateKey>)>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let (tenant, (app, wish)) = (call.tenant()?, &call.input);
-    let body = (&**app, &**wish);
+    let (tenant, (app, request)) = (call.tenant()?, &call.input);
+    let body = (&**app, &**request);
     once::once_for(&state, &call, "key_create", &body, async |actor| {
-        policy::create_key(&state, tenant, actor, app, wish, now()).await
+        policy::create_key(&state, tenant, actor, app, request, now()).await
     })
     .await
 }

@@ -41,7 +41,7 @@ pub(crate) async fn signing_key_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.1.wanted(&state.settings.api)?;
+    let wanted = call.input.1.validate(&state.settings.api)?;
     let rows = signing::keys(&state, call.tenant()?).await?;
     let rows = wanted.cut(rows, |key| key.name.to_string());
     Ok(wanted.answer(&request, rows, |key| key.name.to_string()))
@@ -67,10 +67,10 @@ pub(crate) async fn signing_key_put(
     call: Authorized<ManageSigning, (Key, web::Json<PutSigningKey>)>,
     state: Shared,
 ) -> Answer<SigningKeyInfo> {
-    let (path, wish) = &call.input;
+    let (path, request) = &call.input;
     let which = (call.tenant()?, &path.1);
     Ok(web::Json(
-        signing::put_key(&state, &call.actor(), which, wish).await?,
+        signing::put_key(&state, &call.actor(), which, request).await?,
     ))
 }
 
@@ -169,8 +169,8 @@ pub(crate) async fn label_set(
 ) -> Result<HttpResponse, ApiError> {
     let (app, params, labels) = &call.input;
     let which = (call.tenant()?, &**app);
-    let wish = (&**labels, &call.expected);
-    label::set(&state, &call.actor(), which, params.version, wish).await?;
+    let request = (&**labels, &call.expected);
+    label::set(&state, &call.actor(), which, params.version, request).await?;
     Ok(tagged(label_tag(labels), &**labels))
 }
 
@@ -187,7 +187,7 @@ pub(crate) async fn catalogue_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     let rows = wanted.cut(catalogue::list(&state).await?, |entry| {
         entry.name.to_string()
     });
@@ -216,18 +216,20 @@ pub(crate) async fn catalogue_deploy(
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     let (actor, tenant, key) = (call.actor(), call.tenant()?, call.key.clone());
-    let (name, wish) = call.input;
-    let (name, wish) = (name.into_inner(), wish.into_inner());
+    let (name, deploy) = call.input;
+    let (name, deploy) = (name.into_inner(), deploy.into_inner());
     let request = once::Request {
         operation: "catalogue_deploy",
         key,
-        body: once::text(&(tenant, &name, &wish))?,
+        body: once::text(&(tenant, &name, &deploy))?,
     };
-    once::to_the_end(
+    once::run_to_completion(
         state.into_inner(),
         actor,
         request,
-        async move |state, actor| catalogue::deploy_entry(state, actor, tenant, &name, wish).await,
+        async move |state, actor| {
+            catalogue::deploy_entry(state, actor, tenant, &name, deploy).await
+        },
     )
     .await
 }

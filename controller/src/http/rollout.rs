@@ -51,8 +51,8 @@ pub(crate) async fn objective_set(
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     let (app, wanted) = &call.input;
-    let wish = (Some(&**wanted), &call.expected);
-    let set = rollout::set(&state, call.tenant()?, &call.actor(), app, wish).await?;
+    let request = (Some(&**wanted), &call.expected);
+    let set = rollout::set(&state, call.tenant()?, &call.actor(), app, request).await?;
     Ok(tagged(tag_of(&set.objective)?, &set))
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn objective_clear(
     call: Authorized<Deploy, App, Precondition>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let wish = (None, &call.expected);
-    rollout::set(&state, call.tenant()?, &call.actor(), &call.input, wish).await?;
+    let request = (None, &call.expected);
+    rollout::set(&state, call.tenant()?, &call.actor(), &call.input, request).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -49,7 +49,7 @@ pub(crate) async fn run_list(
         limit: params.limit,
         cursor: params.cursor.clone(),
     };
-    let wanted = page.wanted(&state.settings.api)?;
+    let wanted = page.validate(&state.settings.api)?;
     let of = params.request.as_deref();
     let rows = runs::list(&state, (tenant, app), of, &wanted.after, wanted.rows()).await?;
     Ok(wanted.answer(&request, rows, |run| run.run.to_string()))

@@ -60,7 +60,7 @@ pub(crate) async fn secret_set(
     let which = (app, name);
     let (tenant, actor) = (call.tenant()?, call.actor());
     let set = match dry_run {
-        true => manage::judge(&state, tenant, &actor, which, &value).await?,
+        true => manage::dry_run(&state, tenant, &actor, which, &value).await?,
         false => manage::set(&state, tenant, &actor, which, &value).await?,
     };
     Ok(web::Json(set))

@@ -41,8 +41,8 @@ pub(crate) async fn tenant_create(
     call: Authorized<Administer, web::Json<CreateTenant>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    once::once(&state, &call, "tenant_create", async |actor, wish| {
-        tenant::create(&state, actor, wish, now()).await
+    once::once(&state, &call, "tenant_create", async |actor, request| {
+        tenant::create(&state, actor, request, now()).await
     })
     .await
 }
@@ -60,7 +60,7 @@ pub(crate) async fn tenant_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     let rows = match call.named_tenant() {
         Some(only) => wanted.cut(vec![tenant::get(&state, only).await?], |t| {
             t.name.to_string()
@@ -109,10 +109,10 @@ pub(crate) async fn tenant_update(
     call: Authorized<Administer, (Tenant, web::Json<UpdateTenant>), Precondition>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let (named, wish) = &call.input;
+    let (named, request) = &call.input;
     let found = crate::store::tenant::tenant_get(&mut *state.store.read().await?, named).await?;
     let id = found.ok_or_else(|| Error::no_tenant(named))?.id;
-    let info = tenant::update(&state, &call.actor(), id, wish, &call.expected).await?;
+    let info = tenant::update(&state, &call.actor(), id, request, &call.expected).await?;
     Ok(tagged(tag(info.generation), &info))
 }
 
@@ -129,7 +129,7 @@ pub(crate) async fn member_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.1.wanted(&state.settings.api)?;
+    let wanted = call.input.1.validate(&state.settings.api)?;
     let rows = tenant::members(&state, call.tenant()?, &wanted.after, wanted.rows()).await?;
     Ok(wanted.answer(&request, rows, |member| member.user.to_string()))
 }
@@ -172,9 +172,9 @@ pub(crate) async fn member_put(
     call: Authorized<ManageMembers, (Member, web::Json<PutMember>), Precondition>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let (path, wish) = &call.input;
+    let (path, request) = &call.input;
     let who = (call.tenant()?, &path.1);
-    let info = tenant::put_member(&state, &call.actor(), who, wish.0, &call.expected).await?;
+    let info = tenant::put_member(&state, &call.actor(), who, request.0, &call.expected).await?;
     Ok(tagged(tag(info.generation), &info))
 }
 
@@ -248,7 +248,7 @@ pub(crate) async fn audit_log(
         limit: params.limit,
         cursor: params.cursor.clone(),
     };
-    let wanted = page.wanted(&state.settings.api)?;
+    let wanted = page.validate(&state.settings.api)?;
     let text = |param: &Option<String>| param.clone().unwrap_or_default();
     let filter = AuditFilter {
         tenant: call.named_tenant(),

@@ -53,7 +53,7 @@ pub(crate) async fn traffic_set(
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     let (app, wanted) = &call.input;
-    let (actor, wish) = (call.actor(), (&**wanted, &call.expected));
-    let set = traffic::set(&state, call.tenant()?, &actor, app, wish, now()).await?;
+    let (actor, request) = (call.actor(), (&**wanted, &call.expected));
+    let set = traffic::set(&state, call.tenant()?, &actor, app, request, now()).await?;
     Ok(tagged(tag(set.revision.get()), &set))
 }

@@ -10,9 +10,9 @@ use utoipa::IntoParams;
 use super::auth::{Authorized, Look, ManageRecords};
 use super::error::ApiError;
 use super::page::PageParams;
-use crate::app::txt::{self, Asker};
+use crate::app::txt::{self, Requester};
 use crate::state::State;
-use crate::store::txt::TxtSight;
+use crate::store::txt::TxtVisibility;
 
 type Answer<T> = Result<web::Json<T>, ApiError>;
 type Shared = web::Data<State>;
@@ -50,12 +50,12 @@ pub(crate) async fn txt_list(
         limit: call.input.limit,
         cursor: call.input.cursor.clone(),
     };
-    let wanted = page.wanted(&state.settings.api)?;
-    let sight = TxtSight {
+    let wanted = page.validate(&state.settings.api)?;
+    let visibility = TxtVisibility {
         tenant: call.named_tenant(),
         member: call.person()?.list_filter(Right::ManageRecords),
     };
-    let rows = txt::list(&state, &sight, &wanted.after, wanted.rows()).await?;
+    let rows = txt::list(&state, &visibility, &wanted.after, wanted.rows()).await?;
     Ok(wanted.answer(&request, rows, |row| row.name.to_string()))
 }
 
@@ -82,14 +82,16 @@ pub(crate) async fn txt_set(
     call: Authorized<ManageRecords, (Name, web::Json<SetTxt>)>,
     state: Shared,
 ) -> Answer<TxtInfo> {
-    let (name, wish) = &call.input;
+    let (name, request) = &call.input;
     let actor = call.actor();
-    let asker = Asker {
+    let requester = Requester {
         caller: &call.caller,
         tenant: call.named_tenant(),
         actor: &actor,
     };
-    Ok(web::Json(txt::set(&state, asker, name, wish, now()).await?))
+    Ok(web::Json(
+        txt::set(&state, requester, name, request, now()).await?,
+    ))
 }
 
 /// Add a value to the text records of a name. A certificate for a name and its wildcard needs two at the same time.
@@ -114,14 +116,16 @@ pub(crate) async fn txt_add(
     call: Authorized<ManageRecords, (Name, web::Json<AddTxt>)>,
     state: Shared,
 ) -> Answer<TxtInfo> {
-    let (name, wish) = &call.input;
+    let (name, request) = &call.input;
     let actor = call.actor();
-    let asker = Asker {
+    let requester = Requester {
         caller: &call.caller,
         tenant: call.named_tenant(),
         actor: &actor,
     };
-    Ok(web::Json(txt::add(&state, asker, name, wish, now()).await?))
+    Ok(web::Json(
+        txt::add(&state, requester, name, request, now()).await?,
+    ))
 }
 
 /// Parameters of a removal of TXT records.
@@ -155,11 +159,11 @@ pub(crate) async fn txt_remove(
 ) -> Result<HttpResponse, ApiError> {
     let (name, params) = &call.input;
     let actor = call.actor();
-    let asker = Asker {
+    let requester = Requester {
         caller: &call.caller,
         tenant: call.named_tenant(),
         actor: &actor,
     };
-    txt::remove(&state, asker, name, params.value.as_deref(), now()).await?;
+    txt::remove(&state, requester, name, params.value.as_deref(), now()).await?;
     Ok(HttpResponse::NoContent().finish())
 }

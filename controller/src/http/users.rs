@@ -34,8 +34,8 @@ pub(crate) async fn user_create(
     call: Authorized<Administer, web::Json<CreateUser>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    once::once(&state, &call, "user_create", async |actor, wish| {
-        user::create(&state, actor, wish).await
+    once::once(&state, &call, "user_create", async |actor, request| {
+        user::create(&state, actor, request).await
     })
     .await
 }
@@ -53,7 +53,7 @@ pub(crate) async fn user_list(
     state: Shared,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = call.input.wanted(&state.settings.api)?;
+    let wanted = call.input.validate(&state.settings.api)?;
     let rows = user::list(&state, &wanted.after, wanted.rows()).await?;
     Ok(wanted.answer(&request, rows, |user| user.name.to_string()))
 }
@@ -95,8 +95,8 @@ pub(crate) async fn user_update(
     call: Authorized<Administer, (User, web::Json<UpdateUser>), Precondition>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let (name, wish) = &call.input;
-    let info = user::update(&state, &call.actor(), name, wish, &call.expected).await?;
+    let (name, request) = &call.input;
+    let info = user::update(&state, &call.actor(), name, request, &call.expected).await?;
     Ok(tagged(tag(info.generation), &info))
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn user_password(
     call: Authorized<Administer, (User, web::Json<SetPassword>)>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let (name, wish) = &call.input;
-    user::set_password(&state, &call.actor(), name, wish.0.clone()).await?;
+    let (name, request) = &call.input;
+    user::set_password(&state, &call.actor(), name, request.0.clone()).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -62,8 +62,8 @@ pub(crate) async fn workflow_put(
         app: &app,
         text,
     };
-    let wish = (params.dry_run, &call.expected);
-    let (detail, tag) = workflow::deploy(&state, &request, wish).await?;
+    let options = (params.dry_run, &call.expected);
+    let (detail, tag) = workflow::deploy(&state, &request, options).await?;
     Ok(match tag {
         Some(tag) => tagged(tag, &detail),
         // The app does not exist, and the request was a dry run.

@@ -1,4 +1,4 @@
-//! One attempt at a job: claimed, sent to a gateway, judged, recorded.
+//! One attempt at a job: claimed, sent to a gateway, classified, recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use fdn_core::api::header;
-use fdn_core::job::{Ending, Event, JobPass};
+use fdn_core::job::{AttemptResult, Event, JobPass};
 use fdn_core::{AppName, ByteSize, ClusterId, ErrorCode, Fault, HostName, JobId, Retry, Timestamp};
 use fdn_service::CancellationToken;
 use http::{Method, StatusCode};
 use tracing::warn;
 
-use super::change::{Claim, Claimant, Told, claim, step};
+use super::change::{Claim, Claimant, EventDetails, claim, step};
 use crate::Error;
 use crate::app::job::decoded;
 use crate::artifacts::JobObject;
-use crate::edge::ask::Reached;
+use crate::edge::node_client::NodeAddress;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::app::app_get;
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// An attempt to be made.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct AttemptRequest {
     /// The job.
     pub(crate) job: JobId,
     /// Its app.
@@ -37,12 +37,12 @@ pub(crate) struct Order {
     /// The chosen cluster.
     pub(crate) cluster: ClusterId,
     /// One of its gateways.
-    pub(crate) gateway: Reached,
+    pub(crate) gateway: NodeAddress,
 }
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
+pub(crate) enum DispatchOutcome {
     /// The end of the attempt is recorded.
     Settled,
     /// The limit of running attempts of the app, or of a function that it calls, is reached; the number is the most attempts of the app that can
@@ -51,19 +51,19 @@ pub(crate) enum Tried {
     /// Another dispatcher has the job, it has ended, or the attempt was stopped.
     Gone,
     /// The store did not answer; it is unknown whether anything happened.
-    StoreAway,
+    StoreUnavailable,
 }
 
 /// The result of a call.
-struct Outcome {
-    ending: Ending,
+struct CallOutcome {
+    ending: AttemptResult,
     repeatable: bool,
     reason: Option<String>,
     answer: Option<(u16, Option<String>, Bytes)>,
 }
 
-impl Outcome {
-    fn of(ending: Ending, reason: impl Into<String>) -> Self {
+impl CallOutcome {
+    fn of(ending: AttemptResult, reason: impl Into<String>) -> Self {
         Self {
             ending,
             repeatable: false,
@@ -76,52 +76,52 @@ impl Outcome {
 /// Makes an attempt. `claimed` gets the number of the attempt once this dispatcher has claimed it; `stop` aborts the call.
 pub(crate) async fn attempt(
     state: &Arc<State>,
-    order: &Order,
+    target: &AttemptRequest,
     claimed: impl FnOnce(u32),
     stop: &CancellationToken,
-) -> Tried {
+) -> DispatchOutcome {
     let lease = state.settings.jobs.lease.as_millis();
     let claimant = Claimant {
         holder: state.singletons.holder(),
-        cluster: &order.cluster,
+        cluster: &target.cluster,
         lease_until: Timestamp(fdn_service::now().get().saturating_add(lease)),
     };
-    let row = match claim(state, (order.job, &order.app), &claimant).await {
-        Ok(Claim::Given(row)) => row,
-        Ok(Claim::Busy(most)) => return Tried::Busy(most),
-        Ok(Claim::Gone) => return Tried::Gone,
+    let row = match claim(state, (target.job, &target.app), &claimant).await {
+        Ok(Claim::Granted(row)) => row,
+        Ok(Claim::Busy(most)) => return DispatchOutcome::Busy(most),
+        Ok(Claim::Gone) => return DispatchOutcome::Gone,
         Err(error) => {
-            warn!(job = %order.job, error = chain(&error), "a job cannot be claimed now");
-            return Tried::StoreAway;
+            warn!(job = %target.job, error = chain(&error), "a job cannot be claimed now");
+            return DispatchOutcome::StoreUnavailable;
         }
     };
-    claimed(row.course.attempt);
+    claimed(row.progress.attempt);
     let outcome = tokio::select! {
-        outcome = run(state, &row, order) => outcome,
-        () = stop.cancelled() => return Tried::Gone,
+        outcome = run(state, &row, target) => outcome,
+        () = stop.cancelled() => return DispatchOutcome::Gone,
     };
     let attempts = &state.metrics.jobs.attempts;
     attempts.with_label_values(&[label(outcome.ending)]).inc();
     tokio::select! {
-        () = settle(state, &row, outcome) => Tried::Settled,
-        () = stop.cancelled() => Tried::Gone,
+        () = record_outcome(state, &row, outcome) => DispatchOutcome::Settled,
+        () = stop.cancelled() => DispatchOutcome::Gone,
     }
 }
 
-const fn label(ending: Ending) -> &'static str {
+const fn label(ending: AttemptResult) -> &'static str {
     match ending {
-        Ending::Succeeded => "succeeded",
-        Ending::Refused => "refused",
-        Ending::NeverBegun => "never_begun",
-        Ending::CutShort => "cut_short",
+        AttemptResult::Succeeded => "succeeded",
+        AttemptResult::Refused => "refused",
+        AttemptResult::NeverBegun => "never_begun",
+        AttemptResult::CutShort => "cut_short",
     }
 }
 
 /// Records how the attempt ended, and retries for as long as the store is unavailable. If the lease ends meanwhile, recording has no effect.
-async fn settle(state: &State, row: &JobRow, outcome: Outcome) {
+async fn record_outcome(state: &State, row: &JobRow, outcome: CallOutcome) {
     let mut pause = Duration::from_millis(50);
     loop {
-        match write_down(state, row, &outcome).await {
+        match try_record_outcome(state, row, &outcome).await {
             Ok(()) => return,
             Err(error) => {
                 warn!(job = %row.id, error = chain(&error), "the end of an attempt cannot be written down; trying again");
@@ -132,8 +132,12 @@ async fn settle(state: &State, row: &JobRow, outcome: Outcome) {
     }
 }
 
-async fn write_down(state: &State, row: &JobRow, outcome: &Outcome) -> Result<(), Error> {
-    let attempt = row.course.attempt;
+async fn try_record_outcome(
+    state: &State,
+    row: &JobRow,
+    outcome: &CallOutcome,
+) -> Result<(), Error> {
+    let attempt = row.progress.attempt;
     let mut answer = None;
     if let Some((status, content_type, bytes)) = &outcome.answer {
         let large = bytes.len() as u64 > state.settings.jobs.inline_limit.as_bytes();
@@ -151,7 +155,7 @@ async fn write_down(state: &State, row: &JobRow, outcome: &Outcome) -> Result<()
             attempt: large.then_some(attempt),
         });
     }
-    let told = Told {
+    let details = EventDetails {
         reason: outcome.reason.clone(),
         answer,
         repeatable: outcome.repeatable,
@@ -162,36 +166,38 @@ async fn write_down(state: &State, row: &JobRow, outcome: &Outcome) -> Result<()
         ending: outcome.ending,
     };
     // Without effect if somebody cancelled the job or the lease has ended. Objects of such an attempt are deleted with the job.
-    step(state, row.id, event, &told).await.map(drop)
+    step(state, row.id, event, &details).await.map(drop)
 }
 
 /// Makes the call.
-async fn run(state: &State, row: &JobRow, order: &Order) -> Outcome {
+async fn run(state: &State, row: &JobRow, target: &AttemptRequest) -> CallOutcome {
     let input = match input(state, row).await {
         Ok(input) => input,
-        Err(error) => return Outcome::of(Ending::NeverBegun, format!("its input: {error}")),
+        Err(error) => {
+            return CallOutcome::of(AttemptResult::NeverBegun, format!("its input: {error}"));
+        }
     };
     let (host, limit) = match app(state, row).await {
         Ok(Some(found)) => found,
         Ok(None) => {
             let reason = format!("the app {} does not exist any more", row.app);
-            return Outcome::of(Ending::Refused, reason);
+            return CallOutcome::of(AttemptResult::Refused, reason);
         }
-        Err(error) => return Outcome::of(Ending::NeverBegun, error.to_string()),
+        Err(error) => return CallOutcome::of(AttemptResult::NeverBegun, error.to_string()),
     };
     let limit = limit + state.settings.jobs.answer_slack.as_duration();
     let limit = row
         .deadline
         .map_or(limit, |end| limit.min(end.since(fdn_service::now())));
-    let request = match request(state, (row, &host, &order.gateway), input) {
+    let request = match request(state, (row, &host, &target.gateway), input) {
         Ok(request) => request,
-        Err(error) => return Outcome::of(Ending::NeverBegun, error.to_string()),
+        Err(error) => return CallOutcome::of(AttemptResult::NeverBegun, error.to_string()),
     };
     match tokio::time::timeout(limit, call(request, state.settings.jobs.result_limit)).await {
         Ok(outcome) => outcome,
-        Err(_) => Outcome::of(
-            Ending::CutShort,
-            format!("no answer of cluster {} within {limit:?}", order.cluster),
+        Err(_) => CallOutcome::of(
+            AttemptResult::CutShort,
+            format!("no answer of cluster {} within {limit:?}", target.cluster),
         ),
     }
 }
@@ -227,13 +233,13 @@ async fn app(state: &State, row: &JobRow) -> Result<Option<(HostName, Duration)>
 
 fn request(
     state: &State,
-    (row, host, gateway): (&JobRow, &HostName, &Reached),
+    (row, host, gateway): (&JobRow, &HostName, &NodeAddress),
     input: Bytes,
 ) -> Result<reqwest::RequestBuilder, Error> {
-    let (job, attempt) = (row.id, row.course.attempt);
+    let (job, attempt) = (row.id, row.progress.attempt);
     let request = state
         .edge
-        .asker
+        .node_clients
         .request(Method::POST, gateway, &row.target)?
         .header(header::CALL_HOST, host.as_str())
         .header(header::JOB, JobPass { job, attempt }.to_string())
@@ -245,17 +251,17 @@ fn request(
     })
 }
 
-async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> Outcome {
+async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> CallOutcome {
     let response = match request.send().await {
         Ok(response) => response,
         Err(error) => {
             let ending = if error.is_connect() || error.is_builder() {
-                Ending::NeverBegun
+                AttemptResult::NeverBegun
             } else {
-                Ending::CutShort
+                AttemptResult::CutShort
             };
             let reason = format!("the gateway: {}", chain(&error.without_url()));
-            return Outcome::of(ending, reason);
+            return CallOutcome::of(ending, reason);
         }
     };
     let status = response.status();
@@ -268,14 +274,14 @@ async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> Outcome {
         Ok(Some(bytes)) => bytes,
         Ok(None) => {
             let reason = format!("the answer is larger than {most}");
-            return Outcome::of(Ending::Refused, reason);
+            return CallOutcome::of(AttemptResult::Refused, reason);
         }
         Err(error) => {
             let reason = format!("the answer broke off: {}", chain(&error.without_url()));
-            return Outcome::of(Ending::CutShort, reason);
+            return CallOutcome::of(AttemptResult::CutShort, reason);
         }
     };
-    judge(status, code.as_deref(), kind, bytes)
+    classify(status, code.as_deref(), kind, bytes)
 }
 
 /// The body of a response; `None` if it is larger than `most`.
@@ -293,34 +299,39 @@ async fn read(
     Ok(Some(bytes.freeze()))
 }
 
-/// Judges what a response means for the job.
-fn judge(status: StatusCode, gateway: Option<&str>, kind: Option<String>, bytes: Bytes) -> Outcome {
+/// Classifies what a response means for the job.
+fn classify(
+    status: StatusCode,
+    gateway: Option<&str>,
+    kind: Option<String>,
+    bytes: Bytes,
+) -> CallOutcome {
     let code = gateway.and_then(|code| ErrorCode::try_from(code.to_owned()).ok());
     let (ending, repeatable) = match code {
         Some(code) => of_code(code),
-        None if status.is_success() || status.is_redirection() => (Ending::Succeeded, false),
+        None if status.is_success() || status.is_redirection() => (AttemptResult::Succeeded, false),
         // The function itself asks for a later retry: it has done nothing.
-        None if matches!(status.as_u16(), 425 | 429) => (Ending::CutShort, true),
+        None if matches!(status.as_u16(), 425 | 429) => (AttemptResult::CutShort, true),
         None if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT => {
-            (Ending::Refused, false)
+            (AttemptResult::Refused, false)
         }
-        None => (Ending::CutShort, false),
+        None => (AttemptResult::CutShort, false),
     };
     let reason = match (code, ending) {
-        (_, Ending::Succeeded) => None,
+        (_, AttemptResult::Succeeded) => None,
         (Some(code), _) => Some(format!("{code}: {}", code.title())),
         (None, _) => Some(format!("the app answered {status}")),
     };
-    Outcome {
+    CallOutcome {
         ending,
         repeatable,
         reason,
-        answer: (ending != Ending::NeverBegun).then(|| (status.as_u16(), kind, bytes)),
+        answer: (ending != AttemptResult::NeverBegun).then(|| (status.as_u16(), kind, bytes)),
     }
 }
 
 /// The meaning of a gateway's own error: the ending, and whether the function certainly did nothing.
-fn of_code(code: ErrorCode) -> (Ending, bool) {
+fn of_code(code: ErrorCode) -> (AttemptResult, bool) {
     match code {
         // The call was not admitted, or not here: another time or place may work. The app's policy does not apply to jobs.
         ErrorCode::Overloaded
@@ -328,13 +339,13 @@ fn of_code(code: ErrorCode) -> (Ending, bool) {
         | ErrorCode::UnknownHost
         | ErrorCode::NoClusterFits
         | ErrorCode::EngineFailed
-        | ErrorCode::ImageMissing => (Ending::NeverBegun, true),
+        | ErrorCode::ImageMissing => (AttemptResult::NeverBegun, true),
         // No instance started: nothing ran, but this counts as a failed attempt, so that it does not go on forever.
-        ErrorCode::InstanceNotStarted => (Ending::CutShort, true),
+        ErrorCode::InstanceNotStarted => (AttemptResult::CutShort, true),
         other if other.fault() == Fault::Caller && other.retry() == Retry::Never => {
-            (Ending::Refused, false)
+            (AttemptResult::Refused, false)
         }
-        other if other.fault() == Fault::Caller => (Ending::NeverBegun, true),
-        _ => (Ending::CutShort, false),
+        other if other.fault() == Fault::Caller => (AttemptResult::NeverBegun, true),
+        _ => (AttemptResult::CutShort, false),
     }
 }

@@ -12,7 +12,7 @@ use sqlx::AnyConnection;
 
 use crate::store::StoreError;
 use crate::store::app::app_get;
-use crate::store::job_look::{function_count, lane_count, lane_lock};
+use crate::store::job_queries::{function_count, lane_count, lane_lock};
 use crate::store::policy::policy_jobs_at_once;
 
 /// The limits that a claim must respect.
@@ -30,18 +30,18 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The limits of an app's jobs, where the network lets `most` jobs of an app run.
+    /// The limits of an app's jobs, where the network lets `limit` jobs of an app run.
     ///
     /// # Errors
     /// When the store fails.
     pub(super) async fn of(
         connection: &mut AnyConnection,
         app: &AppName,
-        most: u32,
+        limit: u32,
     ) -> Result<Self, StoreError> {
         let mut bounds = Self {
             app: app.clone(),
-            own: most,
+            own: limit,
             tenant: None,
             functions: BTreeSet::new(),
             shared: BTreeMap::new(),
@@ -54,7 +54,7 @@ impl Bounds {
         let stages = row.workflow.stages().iter();
         bounds.functions = stages.map(|stage| stage.function.clone()).collect();
         if let Some(own) = policy_jobs_at_once(connection, row.tenant, app).await? {
-            bounds.own = most.min(own);
+            bounds.own = limit.min(own);
         }
         for function in &bounds.functions {
             let policy = AppName::from(function.clone());
@@ -84,11 +84,11 @@ impl Bounds {
     }
 
     /// The most jobs of the app that can ever run at once.
-    pub(super) fn most(&self) -> u32 {
+    pub(super) fn max(&self) -> u32 {
         self.shared
             .values()
             .copied()
-            .fold(self.own, |most, bound| most.min(bound))
+            .fold(self.own, |max, bound| max.min(bound))
     }
 
     /// Whether a limit is reached.

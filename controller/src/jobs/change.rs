@@ -1,8 +1,8 @@
-//! The only way in which a job changes: read it, compute the step with [`fdn_core::job::Course`], and write it on condition that the job is
+//! The only way in which a job changes: read it, compute the step with [`fdn_core::job::JobProgress`], and write it on condition that the job is
 //! unchanged.
 
-use fdn_core::job::attempt::{Circumstances, recorded};
-use fdn_core::job::{Course, Event, JobState, Step, Terms};
+use fdn_core::job::attempt::{AttemptContext, record_step};
+use fdn_core::job::{Event, JobProgress, JobRules, JobState, Step};
 use fdn_core::{AppName, ClusterId, JobId, MessageId, TenantId, Timestamp};
 use sqlx::AnyConnection;
 
@@ -12,7 +12,7 @@ use crate::settings::JobSettings;
 use crate::state::State;
 use crate::store::app::app_get;
 use crate::store::audit::{AuditEntry, audit_insert};
-use crate::store::job::{AnswerRow, Beside, JobRow, job_get, job_step};
+use crate::store::job::{AnswerRow, JobRow, TransitionColumns, job_get, job_step};
 use crate::store::version::version_get;
 use crate::store::webhook::{Origin, WebhookRow, webhook_insert};
 use crate::store::{StoreError, in_transaction};
@@ -22,7 +22,7 @@ const TRIES: u32 = 8;
 
 /// The details that come with an event.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct EventDetails {
     /// The reason, in words for people.
     pub reason: Option<String>,
     /// The app's response; stored if the job ends with it.
@@ -48,7 +48,7 @@ pub struct Claimant<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The claimant has the attempt.
-    Given(Box<JobRow>),
+    Granted(Box<JobRow>),
     /// The limit of running attempts of the app, or of a function that it calls, is reached; the number is the most attempts of the app that can
     /// run at once.
     Busy(u32),
@@ -75,8 +75,8 @@ async fn idempotent(
 }
 
 /// The reason for a job's new state, with a default where the event has none.
-fn reason(row: &JobRow, event: Event, to: &Course, told: &Told) -> Option<String> {
-    let said = told.reason.clone();
+fn reason(row: &JobRow, event: Event, to: &JobProgress, details: &EventDetails) -> Option<String> {
+    let said = details.reason.clone();
     match to.state {
         JobState::Submitted | JobState::Running | JobState::Succeeded => None,
         JobState::Dropped => Some(match said.or_else(|| row.reason.clone()) {
@@ -95,12 +95,12 @@ fn reason(row: &JobRow, event: Event, to: &Course, told: &Told) -> Option<String
 }
 
 /// The columns that are written together with the step to `to`.
-fn beside(
+fn columns(
     settings: &JobSettings,
-    (row, to, event): (&JobRow, &Course, Event),
-    told: &Told,
+    (row, to, event): (&JobRow, &JobProgress, Event),
+    details: &EventDetails,
     now: Timestamp,
-) -> Beside {
+) -> TransitionColumns {
     let keep = match to.state {
         JobState::Dead => settings.dead_keep,
         JobState::Submitted
@@ -112,20 +112,20 @@ fn beside(
         | JobState::Dropped => settings.keep,
     };
     let ended = to.state.is_final();
-    let reason = reason(row, event, to, told);
-    let about = Circumstances {
+    let reason = reason(row, event, to, details);
+    let about = AttemptContext {
         cluster: None,
-        status: told.answer.as_ref().map(|answer| answer.status),
+        status: details.answer.as_ref().map(|answer| answer.status),
         reason: reason.clone(),
     };
-    Beside {
-        history: recorded(&row.history, (&row.course, to), event, &about, now),
+    TransitionColumns {
+        history: record_step(&row.history, (&row.progress, to), event, &about, now),
         reason,
         ended_at: ended.then_some(now),
         kept_until: ended.then(|| Timestamp(now.get().saturating_add(keep.as_millis()))),
-        answer: told.answer.clone().filter(|_| ended),
+        answer: details.answer.clone().filter(|_| ended),
         started_at: row.started_at,
-        ..Beside::default()
+        ..TransitionColumns::default()
     }
 }
 
@@ -137,21 +137,21 @@ pub async fn step(
     state: &State,
     job: JobId,
     event: Event,
-    told: &Told,
+    details: &EventDetails,
 ) -> Result<Option<JobRow>, Error> {
     for _ in 0..TRIES {
         let now = fdn_service::now();
         let jitter = rand::random_range(0.0..1.0);
-        let tried: Tried = in_transaction!(state.store, tx => {
-            try_step(&mut tx, &state.settings.jobs, (job, event), told, (now, jitter)).await
+        let result: StepResult = in_transaction!(state.store, tx => {
+            try_step(&mut tx, &state.settings.jobs, (job, event), details, (now, jitter)).await
         })?;
-        match tried {
-            Tried::Done(row) => {
-                note(state, &row);
+        match result {
+            StepResult::Done(row) => {
+                count_end(state, &row);
                 return Ok(Some(*row));
             }
-            Tried::Stale => return Ok(None),
-            Tried::Changed => {}
+            StepResult::Stale => return Ok(None),
+            StepResult::Changed => {}
         }
     }
     Err(Error::Internal(format!(
@@ -160,7 +160,7 @@ pub async fn step(
 }
 
 /// The result of one try.
-enum Tried {
+enum StepResult {
     Done(Box<JobRow>),
     Stale,
     Changed,
@@ -170,25 +170,25 @@ async fn try_step(
     tx: &mut AnyConnection,
     settings: &JobSettings,
     (job, event): (JobId, Event),
-    told: &Told,
+    details: &EventDetails,
     (now, jitter): (Timestamp, f64),
-) -> Result<Tried, Error> {
+) -> Result<StepResult, Error> {
     let Some(row) = job_get(tx, job).await? else {
-        return Ok(Tried::Stale);
+        return Ok(StepResult::Stale);
     };
     let asks = matches!(event, Event::Ended { .. } | Event::LeaseLost { .. });
-    let terms = Terms {
+    let rules = JobRules {
         retry: settings.retry(),
-        idempotent: asks && (told.repeatable || idempotent(tx, row.tenant, &row.app).await?),
+        idempotent: asks && (details.repeatable || idempotent(tx, row.tenant, &row.app).await?),
     };
-    let Step::To(to) = row.course.step(&terms, event, now, jitter) else {
-        return Ok(Tried::Stale);
+    let Step::To(to) = row.progress.step(&rules, event, now, jitter) else {
+        return Ok(StepResult::Stale);
     };
-    let beside = beside(settings, (&row, &to, event), told, now);
-    if !job_step(tx, &row, &to, &beside).await? {
-        return Ok(Tried::Changed);
+    let columns = columns(settings, (&row, &to, event), details, now);
+    if !job_step(tx, &row, &to, &columns).await? {
+        return Ok(StepResult::Changed);
     }
-    if let Some(entry) = &told.audit {
+    if let Some(entry) = &details.audit {
         let after = Some(format!("{{\"state\":\"{}\"}}", to.state));
         let entry = AuditEntry {
             after,
@@ -198,22 +198,30 @@ async fn try_step(
     }
     let row = JobRow {
         generation: row.generation + 1,
-        reason: beside.reason,
-        ended_at: beside.ended_at,
-        kept_until: beside.kept_until,
-        status: beside.answer.as_ref().map(|answer| answer.status),
-        result_size: beside.answer.as_ref().map(|answer| answer.size),
-        course: to,
-        history: beside.history.unwrap_or(row.history),
+        reason: columns.reason,
+        ended_at: columns.ended_at,
+        kept_until: columns.kept_until,
+        status: columns.answer.as_ref().map(|answer| answer.status),
+        result_size: columns.answer.as_ref().map(|answer| answer.size),
+        progress: to,
+        history: columns.history.unwrap_or(row.history),
         ..row
     };
-    tell(tx, &row, now).await?;
-    Ok(Tried::Done(Box::new(row)))
+    enqueue_webhook(tx, &row, now).await?;
+    Ok(StepResult::Done(Box::new(row)))
 }
 
 /// Enqueues the webhook of a job that has ended, in the same transaction.
-async fn tell(tx: &mut AnyConnection, row: &JobRow, now: Timestamp) -> Result<(), Error> {
-    let Some(url) = row.webhook.as_ref().filter(|_| row.course.state.is_final()) else {
+async fn enqueue_webhook(
+    tx: &mut AnyConnection,
+    row: &JobRow,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(url) = row
+        .webhook
+        .as_ref()
+        .filter(|_| row.progress.state.is_final())
+    else {
         return Ok(());
     };
     let id = MessageId::from_uuid(uuid::Uuid::now_v7());
@@ -234,9 +242,9 @@ async fn tell(tx: &mut AnyConnection, row: &JobRow, now: Timestamp) -> Result<()
 }
 
 /// Counts the end of a job, and wakes the sender of webhooks.
-fn note(state: &State, row: &JobRow) {
-    if row.course.state.is_final() {
-        let name = row.course.state.as_str();
+fn count_end(state: &State, row: &JobRow) {
+    if row.progress.state.is_final() {
+        let name = row.progress.state.as_str();
         state.metrics.jobs.ended.with_label_values(&[name]).inc();
         if row.webhook.is_some() {
             state.webhook_wake.notify_one();
@@ -255,7 +263,7 @@ pub async fn claim(
 ) -> Result<Claim, Error> {
     let settings = &state.settings.jobs;
     let now = fdn_service::now();
-    let terms = Terms {
+    let rules = JobRules {
         retry: settings.retry(),
         idempotent: false,
     };
@@ -266,47 +274,47 @@ pub async fn claim(
         let bounds = Bounds::of(&mut tx, app, settings.running_per_app).await?;
         bounds.lock(&mut tx, now).await?;
         if bounds.reached(&mut tx).await? {
-            return Ok((Claim::Busy(bounds.most()), None));
+            return Ok((Claim::Busy(bounds.max()), None));
         }
         let Some(row) = job_get(&mut tx, job).await? else {
             return Ok((Claim::Gone, None));
         };
-        let Step::To(to) = row.course.step(&terms, event, now, 0.0) else {
+        let Step::To(to) = row.progress.step(&rules, event, now, 0.0) else {
             return Ok((Claim::Gone, None));
         };
-        let mut beside = beside(settings, (&row, &to, event), &Told::default(), now);
+        let mut columns = columns(settings, (&row, &to, event), &EventDetails::default(), now);
         if to.state == JobState::Running {
-            beside.holder = Some(claimant.holder.to_owned());
-            beside.cluster = Some(claimant.cluster.clone());
-            beside.started_at = Some(now);
-            beside.functions = Some(bounds.functions());
-            let about = Circumstances {
+            columns.holder = Some(claimant.holder.to_owned());
+            columns.cluster = Some(claimant.cluster.clone());
+            columns.started_at = Some(now);
+            columns.functions = Some(bounds.functions());
+            let about = AttemptContext {
                 cluster: Some(claimant.cluster.clone()),
-                ..Circumstances::default()
+                ..AttemptContext::default()
             };
-            beside.history = recorded(&row.history, (&row.course, &to), event, &about, now);
+            columns.history = record_step(&row.history, (&row.progress, &to), event, &about, now);
         }
-        if !job_step(&mut tx, &row, &to, &beside).await? {
+        if !job_step(&mut tx, &row, &to, &columns).await? {
             return Ok((Claim::Gone, None));
         }
         let row = JobRow {
             generation: row.generation + 1,
-            started_at: beside.started_at,
-            ended_at: beside.ended_at,
-            kept_until: beside.kept_until,
-            reason: beside.reason,
-            history: beside.history.unwrap_or(row.history),
-            course: to,
+            started_at: columns.started_at,
+            ended_at: columns.ended_at,
+            kept_until: columns.kept_until,
+            reason: columns.reason,
+            history: columns.history.unwrap_or(row.history),
+            progress: to,
             ..row
         };
-        if row.course.state == JobState::Running {
-            return Ok((Claim::Given(Box::new(row)), None));
+        if row.progress.state == JobState::Running {
+            return Ok((Claim::Granted(Box::new(row)), None));
         }
-        tell(&mut tx, &row, now).await?;
+        enqueue_webhook(&mut tx, &row, now).await?;
         Ok::<_, Error>((Claim::Gone, Some(row)))
     })?;
     if let Some(row) = dropped {
-        note(state, &row);
+        count_end(state, &row);
     }
     Ok(claim)
 }

@@ -20,24 +20,24 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{debug, warn};
 
-use super::attempt::{Order, Tried, attempt};
-use super::change::{Told, step};
-use super::expected::Expected;
-use super::plan::{Ground, Own, Place, Runs, free, place};
+use super::attempt::{AttemptRequest, DispatchOutcome, attempt};
+use super::change::{EventDetails, step};
+use super::expected::RunCache;
+use super::plan::{ExpectedRun, NetworkSnapshot, OwnAttempts, Placement, free, place};
 use crate::Error;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::job::{JobRow, job_get};
-use crate::store::job_look::{held_jobs, lease_extend, waiting_jobs, waiting_tenants};
+use crate::store::job_queries::{held_jobs, lease_extend, waiting_jobs, waiting_tenants};
 
 /// How long a snapshot of the network is used.
-const GROUND_LIFE: Duration = Duration::from_millis(50);
+const SNAPSHOT_TTL: Duration = Duration::from_millis(50);
 /// How long an app is skipped whose limit is reached or that no cluster takes.
-const BLOCKED: Duration = Duration::from_millis(250);
+const BLOCKED_PAUSE: Duration = Duration::from_millis(250);
 /// How long an app's limit from the store is cached, and so the delay until a policy that allows more has effect.
-const LIMIT_LIFE: Duration = Duration::from_secs(5);
+const LIMIT_TTL: Duration = Duration::from_secs(5);
 /// The pause before a ticket that could not be looked up is returned to the broker, or a failed subscription is tried again.
-const AWAY: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How long attempts may continue while the controller stops.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 struct Waiting {
     job: JobId,
     app: AppName,
-    runs: Arc<Runs>,
+    runs: Arc<ExpectedRun>,
     /// The ticket, if one announced it; returned to the broker if dropped without an acknowledgement.
     ticket: Option<Delivery>,
 }
@@ -65,7 +65,7 @@ enum Report {
     /// A job has been claimed, with the number of the attempt.
     Claimed(JobId, u32),
     /// An attempt has ended.
-    Ended(JobId, Tried),
+    Ended(JobId, DispatchOutcome),
     /// Leases have been extended: the attempts that the store has for this dispatcher, and when it was asked.
     Held(BTreeMap<JobId, u32>, Instant),
 }
@@ -79,9 +79,9 @@ struct Dispatcher {
     blocked: BTreeMap<AppName, Instant>,
     /// The limit of an app's running jobs, as last read from the store, and until when it is valid.
     limits: BTreeMap<AppName, (u32, Instant)>,
-    expected: Expected,
-    own: Own,
-    ground: Option<(Instant, Ground)>,
+    expected: RunCache,
+    own: OwnAttempts,
+    snapshot: Option<(Instant, NetworkSnapshot)>,
     /// Whether the store has more waiting jobs than there was room for.
     more: bool,
     reports: mpsc::Sender<Report>,
@@ -107,19 +107,19 @@ pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
         claimed_at: BTreeMap::new(),
         blocked: BTreeMap::new(),
         limits: BTreeMap::new(),
-        expected: Expected::default(),
-        own: Own::default(),
-        ground: None,
+        expected: RunCache::default(),
+        own: OwnAttempts::default(),
+        snapshot: None,
         more: false,
         reports,
         tasks: JoinSet::new(),
         state: Arc::clone(&state),
     };
     let mut tickets = subscribe(&state, &shutdown).await;
-    let mut looks = interval(settings.interval.as_duration());
+    let mut polls = interval(settings.interval.as_duration());
     let mut leases = interval(settings.lease.as_duration() / 3);
     let mut rounds = interval(Duration::from_millis(100));
-    for timer in [&mut looks, &mut leases, &mut rounds] {
+    for timer in [&mut polls, &mut leases, &mut rounds] {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     }
     loop {
@@ -136,12 +136,12 @@ pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
                     dispatcher.report(report);
                 }
             }
-            _ = looks.tick() => dispatcher.look().await,
+            _ = polls.tick() => dispatcher.poll_store().await,
             _ = leases.tick() => dispatcher.extend(),
             _ = rounds.tick() => {}
         }
         if dispatcher.more && dispatcher.pool.len() < settings.tenant_buffer / 2 {
-            dispatcher.look().await;
+            dispatcher.poll_store().await;
         }
         dispatcher.start();
         while dispatcher.tasks.try_join_next().is_some() {}
@@ -170,7 +170,7 @@ async fn subscribe(state: &State, shutdown: &CancellationToken) -> Option<Delive
         }
         tokio::select! {
             () = shutdown.cancelled() => return None,
-            () = sleep(AWAY) => {}
+            () = sleep(RETRY_PAUSE) => {}
         }
     }
 }
@@ -187,17 +187,17 @@ impl Dispatcher {
 
     /// Receives a ticket. It is acknowledged at once unless the job is kept here: the store has the job anyway.
     async fn ticket(&mut self, ticket: Delivery) {
-        let Message::JobTicket(told) = &ticket.envelope().message else {
+        let Message::JobTicket(announced) = &ticket.envelope().message else {
             warn!("a message that is no ticket goes to the dead letters");
             return ticket.reject();
         };
-        let job = told.job;
+        let job = announced.job;
         if self.knows(job) {
             self.count("known");
             return ticket.ack();
         }
         match self.accepted(job).await {
-            Ok(Some(row)) => match self.take_in(&row, Some(ticket)).await {
+            Ok(Some(row)) => match self.buffer(&row, Some(ticket)).await {
                 Ok(true) => self.count("kept"),
                 Ok(false) => {
                     self.more = true;
@@ -217,7 +217,7 @@ impl Dispatcher {
                 warn!(%job, error = chain(&error), "a ticket cannot be looked up");
                 // Beside the other tickets, which may well be found.
                 tokio::spawn(async move {
-                    sleep(AWAY).await;
+                    sleep(RETRY_PAUSE).await;
                     ticket.retry();
                 });
             }
@@ -229,18 +229,18 @@ impl Dispatcher {
     async fn accepted(&self, job: JobId) -> Result<Option<JobRow>, Error> {
         let found = job_get(&mut *self.state.store.read().await?, job).await?;
         let row = match found {
-            Some(row) if row.course.state == JobState::Submitted => {
-                step(&self.state, job, Event::Confirmed, &Told::default()).await?;
+            Some(row) if row.progress.state == JobState::Submitted => {
+                step(&self.state, job, Event::Confirmed, &EventDetails::default()).await?;
                 job_get(&mut *self.state.store.read().await?, job).await?
             }
             other => other,
         };
         let now = fdn_service::now();
-        Ok(row.filter(|row| row.course.state == JobState::Queued && row.course.due_at <= now))
+        Ok(row.filter(|row| row.progress.state == JobState::Queued && row.progress.due_at <= now))
     }
 
     /// Keeps a job in memory if there is room; returns whether. A ticket that is not kept is acknowledged.
-    async fn take_in(&mut self, row: &JobRow, ticket: Option<Delivery>) -> Result<bool, Error> {
+    async fn buffer(&mut self, row: &JobRow, ticket: Option<Delivery>) -> Result<bool, Error> {
         if self.pool.room(&row.tenant) == 0 || self.knows(row.id) {
             if let Some(ticket) = ticket {
                 ticket.ack();
@@ -270,14 +270,14 @@ impl Dispatcher {
     }
 
     /// Polls the store for jobs without a ticket: tenant by tenant, so that no tenant's queue delays another's.
-    async fn look(&mut self) {
+    async fn poll_store(&mut self) {
         self.more = false;
-        if let Err(error) = self.look_inner().await {
+        if let Err(error) = self.try_poll_store().await {
             debug!(error = chain(&error), "the store cannot be looked into now");
         }
     }
 
-    async fn look_inner(&mut self) -> Result<(), Error> {
+    async fn try_poll_store(&mut self) -> Result<(), Error> {
         let (now, batch) = (fdn_service::now(), self.state.settings.jobs.batch);
         let mut connection = self.state.store.read().await?;
         let tenants = waiting_tenants(&mut connection, now, batch).await?;
@@ -301,12 +301,12 @@ impl Dispatcher {
             let new: Vec<JobId> = found.into_iter().filter(|job| !self.knows(*job)).collect();
             for job in new.into_iter().take(room) {
                 let row = job_get(&mut connection, job).await?;
-                rows.extend(row.filter(|row| row.course.state == JobState::Queued));
+                rows.extend(row.filter(|row| row.progress.state == JobState::Queued));
             }
         }
         drop(connection);
         for row in rows {
-            self.take_in(&row, None).await?;
+            self.buffer(&row, None).await?;
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl Dispatcher {
                     self.claimed_at.insert(job, Instant::now());
                 }
             }
-            Report::Ended(job, tried) => self.ended(job, tried),
+            Report::Ended(job, outcome) => self.ended(job, outcome),
             Report::Held(held, asked) => {
                 for (job, running) in &self.running {
                     let before = self.claimed_at.get(job).is_some_and(|at| *at < asked);
@@ -350,24 +350,26 @@ impl Dispatcher {
         }
     }
 
-    fn ended(&mut self, job: JobId, tried: Tried) {
+    fn ended(&mut self, job: JobId, outcome: DispatchOutcome) {
         let Some(mut running) = self.running.remove(&job) else {
             return;
         };
         self.claimed_at.remove(&job);
         self.own.ended(&running.cluster);
-        match tried {
-            Tried::Busy(_) | Tried::StoreAway => {
+        match outcome {
+            DispatchOutcome::Busy(_) | DispatchOutcome::StoreUnavailable => {
                 let now = Instant::now();
-                if let Tried::Busy(most) = tried {
-                    let limit = (most, now + LIMIT_LIFE);
+                if let DispatchOutcome::Busy(most) = outcome {
+                    let limit = (most, now + LIMIT_TTL);
                     self.limits.insert(running.app.clone(), limit);
                 }
-                self.blocked.insert(running.app, now + BLOCKED);
+                self.blocked.insert(running.app, now + BLOCKED_PAUSE);
                 self.more = true;
             }
             // There is room for another one.
-            Tried::Settled | Tried::Gone => drop(self.blocked.remove(&running.app)),
+            DispatchOutcome::Settled | DispatchOutcome::Gone => {
+                drop(self.blocked.remove(&running.app))
+            }
         }
         // The result is recorded in the store in any case.
         if let Some(ticket) = running.ticket.take() {
@@ -388,20 +390,22 @@ impl Dispatcher {
         if self.pool.is_empty() || self.running.len() >= most {
             return;
         }
-        let (since, ground) = match self.ground.take() {
-            Some((since, ground)) if now.duration_since(since) < GROUND_LIFE => (since, ground),
-            _ => (now, Ground::of(&self.state, fdn_service::now())),
+        let (since, snapshot) = match self.snapshot.take() {
+            Some((since, snapshot)) if now.duration_since(since) < SNAPSHOT_TTL => {
+                (since, snapshot)
+            }
+            _ => (now, NetworkSnapshot::of(&self.state, fdn_service::now())),
         };
-        self.own.look(&ground);
-        let room = free(&ground, &self.own).min(most - self.running.len());
+        self.own.observe(&snapshot);
+        let room = free(&snapshot, &self.own).min(most - self.running.len());
         let chosen = self.choose(room);
-        let jobs: Vec<Arc<Runs>> = chosen.iter().map(|w| Arc::clone(&w.runs)).collect();
-        let places = place(&ground, &self.own, &jobs);
+        let jobs: Vec<Arc<ExpectedRun>> = chosen.iter().map(|w| Arc::clone(&w.runs)).collect();
+        let places = place(&snapshot, &self.own, &jobs);
         for (waiting, place) in chosen.into_iter().zip(places) {
             self.waiting.remove(&waiting.job);
-            self.send(&ground, waiting, place);
+            self.send(&snapshot, waiting, place);
         }
-        self.ground = Some((since, ground));
+        self.snapshot = Some((since, snapshot));
     }
 
     /// The next jobs, in fair turns; none of an app that has reached its limit in this dispatcher.
@@ -430,30 +434,30 @@ impl Dispatcher {
         chosen
     }
 
-    fn send(&mut self, ground: &Ground, waiting: Waiting, place: Place) {
+    fn send(&mut self, snapshot: &NetworkSnapshot, waiting: Waiting, place: Placement) {
         let gateway = match &place {
-            Place::At { cluster, ready } => {
+            Placement::At { cluster, ready } => {
                 debug!(job = %waiting.job, %cluster, %ready, "a job goes to a cluster, which can run it after so long");
-                let gateway = ground.gateway(cluster, &waiting.app);
+                let gateway = snapshot.gateway(cluster, &waiting.app);
                 gateway.map(|gateway| (cluster.clone(), gateway))
             }
-            Place::Nowhere(why) => {
+            Placement::Nowhere(why) => {
                 debug!(job = %waiting.job, why, "no cluster takes a job now");
                 None
             }
-            Place::Later => None,
+            Placement::Later => None,
         };
         let Some((cluster, gateway)) = gateway else {
             // It stays in the store, where the next poll finds it.
             self.blocked
-                .insert(waiting.app.clone(), Instant::now() + BLOCKED);
+                .insert(waiting.app.clone(), Instant::now() + BLOCKED_PAUSE);
             self.more = true;
             if let Some(ticket) = waiting.ticket {
                 ticket.ack();
             }
             return;
         };
-        let order = Order {
+        let request = AttemptRequest {
             job: waiting.job,
             app: waiting.app.clone(),
             cluster: cluster.clone(),
@@ -468,15 +472,15 @@ impl Dispatcher {
             stop: stop.clone(),
             ticket: waiting.ticket,
         };
-        self.running.insert(order.job, running);
+        self.running.insert(request.job, running);
         let (state, reports) = (Arc::clone(&self.state), self.reports.clone());
         self.tasks.spawn(async move {
-            let job = order.job;
-            let told = reports.clone();
+            let job = request.job;
+            let sender = reports.clone();
             // There is room for two reports of each attempt. If this one is lost, the only effect is that a cancelled call runs to its end.
-            let claimed = move |number| drop(told.try_send(Report::Claimed(job, number)));
-            let tried = Box::pin(attempt(&state, &order, claimed, &stop)).await;
-            drop(reports.send(Report::Ended(job, tried)).await);
+            let claimed = move |number| drop(sender.try_send(Report::Claimed(job, number)));
+            let outcome = Box::pin(attempt(&state, &request, claimed, &stop)).await;
+            drop(reports.send(Report::Ended(job, outcome)).await);
         });
     }
 

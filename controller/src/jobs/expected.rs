@@ -11,44 +11,48 @@ use fdn_core::{AppName, Millis, TenantId};
 use fdn_scheduling::dag::Dag;
 use tokio::time::Instant;
 
-use super::plan::Runs;
+use super::plan::ExpectedRun;
 use crate::Error;
 use crate::reconcile::profile;
-use crate::reconcile::serving::readiness::Bringing;
+use crate::reconcile::serving::readiness::ProvisioningCost;
 use crate::state::State;
 use crate::store::app::app_get;
 use crate::store::job::JobRow;
 use crate::store::version::{VersionRow, version_get};
 
 /// How long what was looked up for an app is cached.
-const LIFE: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_secs(10);
 /// The most apps in the cache.
-const APPS: usize = 1000;
+const APPS_MAX: usize = 1000;
 
-struct Known {
-    runs: Arc<Runs>,
+struct CachedRun {
+    runs: Arc<ExpectedRun>,
     until: Instant,
 }
 
 /// The cached expectations, by app.
 #[derive(Default)]
-pub(super) struct Expected {
-    known: BTreeMap<AppName, Known>,
+pub(super) struct RunCache {
+    known: BTreeMap<AppName, CachedRun>,
 }
 
-impl Expected {
+impl RunCache {
     /// What a job is expected to run.
-    pub(super) async fn of(&mut self, state: &State, row: &JobRow) -> Result<Arc<Runs>, Error> {
+    pub(super) async fn of(
+        &mut self,
+        state: &State,
+        row: &JobRow,
+    ) -> Result<Arc<ExpectedRun>, Error> {
         let now = Instant::now();
         if let Some(known) = self.known.get(&row.app).filter(|known| known.until > now) {
             return Ok(Arc::clone(&known.runs));
         }
-        let runs = Arc::new(look_up(state, &row.app, row.tenant).await?);
+        let runs = Arc::new(load(state, &row.app, row.tenant).await?);
         self.known.retain(|_, known| known.until > now);
-        if self.known.len() < APPS {
-            let known = Known {
+        if self.known.len() < APPS_MAX {
+            let known = CachedRun {
                 runs: Arc::clone(&runs),
-                until: now + LIFE,
+                until: now + TTL,
             };
             self.known.insert(row.app.clone(), known);
         }
@@ -56,8 +60,8 @@ impl Expected {
     }
 }
 
-async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Runs, Error> {
-    let runs = |dag: Dag, forms: Vec<Bringing>| Runs {
+async fn load(state: &State, app: &AppName, tenant: TenantId) -> Result<ExpectedRun, Error> {
+    let runs = |dag: Dag, forms: Vec<ProvisioningCost>| ExpectedRun {
         app: app.clone(),
         dag: Arc::new(dag),
         forms,
@@ -77,7 +81,7 @@ async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Runs,
         let version = version_get(&mut connection, tenant, &stage.function, stage.version);
         if let Some(version) = version.await? {
             if stage == found.workflow.entry() {
-                forms = bringing(&version, mb_per_s);
+                forms = provisioning_costs(&version, mb_per_s);
             }
             manifests.insert(stage.name.clone(), version.profile());
         }
@@ -92,7 +96,7 @@ async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Runs,
 }
 
 /// The cost of bringing a version to a node, in each of its forms.
-fn bringing(version: &VersionRow, mb_per_s: f64) -> Vec<Bringing> {
+fn provisioning_costs(version: &VersionRow, mb_per_s: f64) -> Vec<ProvisioningCost> {
     let compile = version
         .validation
         .iter()
@@ -103,7 +107,7 @@ fn bringing(version: &VersionRow, mb_per_s: f64) -> Vec<Bringing> {
             RuntimeKind::Wasm => Millis::new(compile),
             RuntimeKind::Docker => Millis::ZERO,
         };
-        Bringing::new(kind, bytes, mb_per_s, compile, cold)
+        ProvisioningCost::new(kind, bytes, mb_per_s, compile, cold)
     };
     let first = version.manifest.runtime;
     let first = of(first, version.size, cold_start(first));

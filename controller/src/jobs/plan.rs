@@ -19,10 +19,10 @@ use fdn_scheduling::dag::Dag;
 use fdn_scheduling::online::{Action, Event, Input, JobRef, Online, Refused, Settings};
 use fdn_scheduling::place::{Cluster, Exclusion, Hold, Network, Slots};
 
-use crate::edge::ask::Reached;
+use crate::edge::node_client::NodeAddress;
 use crate::reconcile::node_registry::NodeRegistry;
 use crate::reconcile::serving::Phases;
-use crate::reconcile::serving::readiness::Bringing;
+use crate::reconcile::serving::readiness::ProvisioningCost;
 use crate::state::{State, lock};
 
 /// How much longer than the longest cold start a slot in use is assumed to stay in use. So a ready cluster with room that only has to start an
@@ -33,7 +33,7 @@ const IN_USE: Millis = Millis::new(1000.0);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
     /// The address at which controllers call it.
-    pub at: Reached,
+    pub at: NodeAddress,
     /// The number of free slots, by its last status.
     pub free: u32,
     /// The apps that it can serve without loading them first.
@@ -42,18 +42,18 @@ pub struct Gateway {
 
 /// The expected work of one job of an app.
 #[derive(Clone, Debug)]
-pub struct Runs {
+pub struct ExpectedRun {
     /// The app.
     pub app: AppName,
     /// The stages, with their expected run times.
     pub dag: Arc<Dag>,
     /// The cost of bringing the entry stage to a node, in each of its forms.
-    pub forms: Vec<Bringing>,
+    pub forms: Vec<ProvisioningCost>,
 }
 
 /// A snapshot of the network for dispatching.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct NetworkSnapshot {
     /// The clusters, by name.
     pub clusters: Vec<Cluster>,
     /// The network between them.
@@ -66,13 +66,13 @@ pub struct Ground {
     pub phases: Arc<Phases>,
 }
 
-impl Ground {
+impl NetworkSnapshot {
     /// Takes a snapshot of the network.
     #[must_use]
     pub fn of(state: &State, now: Timestamp) -> Self {
         let live = lock(&state.live);
         let world = state.world_of(&live, now);
-        let (used, gateways) = seen(&live, world.clusters(), now);
+        let (used, gateways) = slots_and_gateways(&live, world.clusters(), now);
         Self {
             clusters: world.clusters().to_vec(),
             network: world.network().clone(),
@@ -83,7 +83,7 @@ impl Ground {
     }
 
     /// By cluster: the time until it can run the jobs of an app, or why it cannot.
-    fn readiness(&self, runs: &Runs) -> Vec<Result<Millis, Exclusion>> {
+    fn readiness(&self, runs: &ExpectedRun) -> Vec<Result<Millis, Exclusion>> {
         let all = 0..self.clusters.len();
         all.map(|at| self.phases.readiness(&runs.app, &runs.forms, at))
             .collect()
@@ -91,7 +91,7 @@ impl Ground {
 
     /// The gateway of a cluster for a call of `app`: one that has the app ready if there is one, and of these the one with the most free slots.
     #[must_use]
-    pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<Reached> {
+    pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<NodeAddress> {
         let gateways = self.gateways.get(cluster)?;
         let best = gateways
             .iter()
@@ -100,9 +100,13 @@ impl Ground {
     }
 }
 
-type Seen = (Vec<(usize, u64)>, BTreeMap<ClusterId, Vec<Gateway>>);
+type SlotsAndGateways = (Vec<(usize, u64)>, BTreeMap<ClusterId, Vec<Gateway>>);
 
-fn seen(live: &NodeRegistry, clusters: &[Cluster], now: Timestamp) -> Seen {
+fn slots_and_gateways(
+    live: &NodeRegistry,
+    clusters: &[Cluster],
+    now: Timestamp,
+) -> SlotsAndGateways {
     let mut used = vec![(0, 0_u64); clusters.len()];
     let mut gateways: BTreeMap<ClusterId, Vec<Gateway>> = BTreeMap::new();
     for seen in live.alive(now) {
@@ -115,7 +119,7 @@ fn seen(live: &NodeRegistry, clusters: &[Cluster], now: Timestamp) -> Seen {
             used[at].1 = used[at].1.wrapping_add(status.sequence);
         }
         // Controllers cannot call an agent of an older release: jobs wait for another one.
-        let Some(at) = Reached::of(status) else {
+        let Some(at) = NodeAddress::of(status) else {
             continue;
         };
         let ready = status
@@ -136,12 +140,12 @@ fn seen(live: &NodeRegistry, clusters: &[Cluster], now: Timestamp) -> Seen {
 
 /// The attempts of this dispatcher on each cluster: those running now, and those running when the cluster last reported.
 #[derive(Clone, Debug, Default)]
-pub struct Own {
+pub struct OwnAttempts {
     running: BTreeMap<ClusterId, usize>,
-    spoken: BTreeMap<ClusterId, (u64, usize)>,
+    reported: BTreeMap<ClusterId, (u64, usize)>,
 }
 
-impl Own {
+impl OwnAttempts {
     /// Counts an attempt that was started there.
     pub fn started(&mut self, cluster: &ClusterId) {
         *self.running.entry(cluster.clone()).or_default() += 1;
@@ -159,22 +163,25 @@ impl Own {
     }
 
     /// Notes which clusters have new statuses: those count what runs now.
-    pub fn look(&mut self, ground: &Ground) {
-        for (cluster, (_, sequence)) in ground.clusters.iter().zip(&ground.used) {
+    pub fn observe(&mut self, snapshot: &NetworkSnapshot) {
+        for (cluster, (_, sequence)) in snapshot.clusters.iter().zip(&snapshot.used) {
             let own = self.of(&cluster.id);
-            let spoken = self.spoken.entry(cluster.id.clone()).or_default();
-            if spoken.0 != *sequence {
-                *spoken = (*sequence, own);
+            let reported = self.reported.entry(cluster.id.clone()).or_default();
+            if reported.0 != *sequence {
+                *reported = (*sequence, own);
             }
         }
-        let known = |id: &ClusterId| ground.clusters.iter().any(|c| c.id == *id);
-        self.spoken.retain(|id, _| known(id));
+        let known = |id: &ClusterId| snapshot.clusters.iter().any(|c| c.id == *id);
+        self.reported.retain(|id, _| known(id));
         self.running.retain(|id, running| *running > 0 || known(id));
     }
 
     /// The assumed slots of a cluster: those used by others according to its last status, and by this dispatcher, are free only at `in_use`.
     fn slots(&self, cluster: &Cluster, used: usize, in_use: Millis) -> Slots {
-        let then = self.spoken.get(&cluster.id).map_or(0, |spoken| spoken.1);
+        let then = self
+            .reported
+            .get(&cluster.id)
+            .map_or(0, |reported| reported.1);
         let others = used.saturating_sub(then);
         let total = cluster.slots.len();
         let taken = (others + self.of(&cluster.id)).min(total);
@@ -185,7 +192,7 @@ impl Own {
 
 /// The decision where a job goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// To this cluster, now.
     At {
         /// The cluster.
@@ -201,8 +208,8 @@ pub enum Place {
 
 /// The number of free slots.
 #[must_use]
-pub fn free(ground: &Ground, own: &Own) -> usize {
-    let clusters = ground.clusters.iter().zip(&ground.used);
+pub fn free(snapshot: &NetworkSnapshot, own: &OwnAttempts) -> usize {
+    let clusters = snapshot.clusters.iter().zip(&snapshot.used);
     clusters
         .map(|(cluster, (used, _))| own.slots(cluster, *used, IN_USE))
         .map(|slots| {
@@ -217,13 +224,21 @@ pub fn free(ground: &Ground, own: &Own) -> usize {
 
 /// Places jobs, in their order.
 #[must_use]
-pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
+pub fn place(
+    snapshot: &NetworkSnapshot,
+    own: &OwnAttempts,
+    jobs: &[Arc<ExpectedRun>],
+) -> Vec<Placement> {
     let starts = jobs.iter().flat_map(|job| &job.forms);
-    let in_use = IN_USE + starts.map(Bringing::cold_start).max().unwrap_or_default();
-    let clusters: Vec<Cluster> = ground
+    let in_use = IN_USE
+        + starts
+            .map(ProvisioningCost::cold_start)
+            .max()
+            .unwrap_or_default();
+    let clusters: Vec<Cluster> = snapshot
         .clusters
         .iter()
-        .zip(&ground.used)
+        .zip(&snapshot.used)
         .map(|(cluster, (used, _))| {
             let slots = own.slots(cluster, *used, in_use);
             cluster.clone().with_slots(slots)
@@ -233,16 +248,16 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
         hold: Hold::Task,
         ..Settings::late_fifo()
     };
-    let Ok(mut machine) = Online::new(settings, &clusters, ground.network.clone()) else {
-        return vec![Place::Later; jobs.len()];
+    let Ok(mut machine) = Online::new(settings, &clusters, snapshot.network.clone()) else {
+        return vec![Placement::Later; jobs.len()];
     };
     let mut known: BTreeMap<&AppName, Vec<Result<Millis, Exclusion>>> = BTreeMap::new();
-    let mut places = vec![Place::Later; jobs.len()];
+    let mut places = vec![Placement::Later; jobs.len()];
     let mut refs: BTreeMap<JobRef, usize> = BTreeMap::new();
     for (at, job) in jobs.iter().enumerate() {
         // A job has no client location: the distance of a cluster is the time until the app is ready there.
         let readiness = known.entry(&job.app);
-        let readiness = &*readiness.or_insert_with(|| ground.readiness(job));
+        let readiness = &*readiness.or_insert_with(|| snapshot.readiness(job));
         let far = |ready: &Result<Millis, Exclusion>| ready.unwrap_or(Millis::INFINITY);
         let distance: Vec<Millis> = readiness.iter().map(far).collect();
         let mut actions = Vec::new();
@@ -256,7 +271,7 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
                         *exclusion = *own;
                     }
                 }
-                places[at] = Place::Nowhere(why.to_string());
+                places[at] = Placement::Nowhere(why.to_string());
             }
             Err(_) => {}
         }
@@ -273,11 +288,11 @@ pub fn place(ground: &Ground, own: &Own, jobs: &[Arc<Runs>]) -> Vec<Place> {
                 }
                 Action::Start { run, cluster, .. } => {
                     if let Some(job) = refs.get(&run.job)
-                        && places[*job] == Place::Later
+                        && places[*job] == Placement::Later
                     {
                         let ready = known.get(&jobs[*job].app);
                         let ready = ready.and_then(|of| of.get(cluster.get())?.ok());
-                        places[*job] = Place::At {
+                        places[*job] = Placement::At {
                             cluster: clusters[cluster.get()].id.clone(),
                             ready: ready.unwrap_or_default(),
                         };
@@ -305,8 +320,8 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn ground(clusters: Vec<Cluster>) -> Ground {
-        Ground {
+    fn snapshot(clusters: Vec<Cluster>) -> NetworkSnapshot {
+        NetworkSnapshot {
             network: Network::instant(clusters.len()),
             used: vec![(0, 1); clusters.len()],
             gateways: BTreeMap::new(),
@@ -320,34 +335,40 @@ mod tests {
     }
 
     /// Jobs of 100 ms, of an app that a node fetches within `fetch` ms.
-    fn jobs_of(count: usize, fetch: f64) -> Vec<Arc<Runs>> {
+    fn jobs_of(count: usize, fetch: f64) -> Vec<Arc<ExpectedRun>> {
         let dag = Dag::single("work", Millis::new(100.0), Resources::default()).expect("valid");
         let (kind, none) = (RuntimeKind::Wasm, Millis::ZERO);
-        let runs = Arc::new(Runs {
+        let runs = Arc::new(ExpectedRun {
             app: "work".parse().expect("app"),
             dag: Arc::new(dag),
             // 1 MB takes a second at 1 MB/s.
-            forms: vec![Bringing::new(kind, (fetch * 1e3) as u64, 1.0, none, none)],
+            forms: vec![ProvisioningCost::new(
+                kind,
+                (fetch * 1e3) as u64,
+                1.0,
+                none,
+                none,
+            )],
         });
         (0..count).map(|_| Arc::clone(&runs)).collect()
     }
 
-    fn jobs(count: usize) -> Vec<Arc<Runs>> {
+    fn jobs(count: usize) -> Vec<Arc<ExpectedRun>> {
         jobs_of(count, 0.0)
     }
 
     /// The same clusters, each with one node that has the app in this phase; `None` for a node that does not hold it.
-    fn with_phases(mut ground: Ground, phases: &[Option<AppPhase>]) -> Ground {
+    fn with_phases(mut snapshot: NetworkSnapshot, phases: &[Option<AppPhase>]) -> NetworkSnapshot {
         let node = |(cluster, phase): (&Cluster, &Option<AppPhase>)| {
             let mut status = fixture::status(&format!("{}-1", cluster.id), cluster.id.as_str());
             status.apps = phase.clone().into_iter().map(observed).collect();
             status
         };
-        let nodes: Vec<NodeStatus> = ground.clusters.iter().zip(phases).map(node).collect();
-        let ids: Vec<&ClusterId> = ground.clusters.iter().map(|c| &c.id).collect();
+        let nodes: Vec<NodeStatus> = snapshot.clusters.iter().zip(phases).map(node).collect();
+        let ids: Vec<&ClusterId> = snapshot.clusters.iter().map(|c| &c.id).collect();
         let alive: Vec<&NodeStatus> = nodes.iter().collect();
-        ground.phases = Arc::new(Phases::new(&ids, &alive));
-        ground
+        snapshot.phases = Arc::new(Phases::new(&ids, &alive));
+        snapshot
     }
 
     fn observed(phase: AppPhase) -> AppObserved {
@@ -357,23 +378,23 @@ mod tests {
         }
     }
 
-    fn names(places: &[Place]) -> Vec<&str> {
+    fn names(places: &[Placement]) -> Vec<&str> {
         places
             .iter()
             .map(|place| match place {
-                Place::At { cluster, .. } => cluster.as_str(),
-                Place::Later => "later",
-                Place::Nowhere(_) => "nowhere",
+                Placement::At { cluster, .. } => cluster.as_str(),
+                Placement::Later => "later",
+                Placement::Nowhere(_) => "nowhere",
             })
             .collect()
     }
 
     #[test]
     fn a_burst_fills_the_fastest_first_and_no_slot_twice() {
-        let ground = ground(vec![cluster("a", 1.0, 2), cluster("b", 2.0, 1)]);
-        let own = Own::default();
-        assert_eq!(free(&ground, &own), 3);
-        let places = place(&ground, &own, &jobs(5));
+        let snapshot = snapshot(vec![cluster("a", 1.0, 2), cluster("b", 2.0, 1)]);
+        let own = OwnAttempts::default();
+        assert_eq!(free(&snapshot, &own), 3);
+        let places = place(&snapshot, &own, &jobs(5));
         let names = names(&places);
         assert_eq!(names[0], "b");
         assert_eq!(names.iter().filter(|n| **n == "a").count(), 2, "{names:?}");
@@ -387,52 +408,59 @@ mod tests {
     #[test]
     fn what_was_started_since_a_cluster_spoke_counts_until_it_ends() {
         let id: ClusterId = "a".parse().expect("name");
-        let mut ground = ground(vec![cluster("a", 1.0, 2)]);
-        let mut own = Own::default();
-        own.look(&ground);
+        let mut snapshot = snapshot(vec![cluster("a", 1.0, 2)]);
+        let mut own = OwnAttempts::default();
+        own.observe(&snapshot);
         own.started(&id);
         own.started(&id);
         assert_eq!(
-            (free(&ground, &own), names(&place(&ground, &own, &jobs(1)))),
+            (
+                free(&snapshot, &own),
+                names(&place(&snapshot, &own, &jobs(1)))
+            ),
             (0, vec!["later"])
         );
         // The next status counts them too: they are not counted twice.
-        ground.used = vec![(2, 2)];
-        own.look(&ground);
-        assert_eq!(free(&ground, &own), 0);
+        snapshot.used = vec![(2, 2)];
+        own.observe(&snapshot);
+        assert_eq!(free(&snapshot, &own), 0);
         own.ended(&id);
-        assert_eq!(free(&ground, &own), 1, "free before the cluster says so");
+        assert_eq!(free(&snapshot, &own), 1, "free before the cluster says so");
         // The slots that others use stay counted.
-        ground.used = vec![(2, 3)];
-        own.look(&ground);
-        assert_eq!(free(&ground, &own), 0);
+        snapshot.used = vec![(2, 3)];
+        own.observe(&snapshot);
+        assert_eq!(free(&snapshot, &own), 0);
     }
 
     #[test]
     fn without_a_cluster_that_can_take_it_a_job_says_so() {
         let down = cluster("a", 1.0, 4).with_availability(Availability::Down);
         assert_eq!(
-            names(&place(&ground(vec![down]), &Own::default(), &jobs(1))),
+            names(&place(
+                &snapshot(vec![down]),
+                &OwnAttempts::default(),
+                &jobs(1)
+            )),
             ["nowhere"]
         );
         assert_eq!(
-            place(&ground(Vec::new()), &Own::default(), &jobs(1)).len(),
+            place(&snapshot(Vec::new()), &OwnAttempts::default(), &jobs(1)).len(),
             1
         );
     }
 
     #[test]
     fn a_cluster_that_has_the_app_wins_over_one_as_fast_that_must_fetch_it() {
-        let two = || ground(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
-        let own = Own::default();
+        let two = || snapshot(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
+        let own = OwnAttempts::default();
         let phases = [Some(AppPhase::Fetching), Some(AppPhase::Ready)];
-        let ground = with_phases(two(), &phases);
-        let placed = place(&ground, &own, &jobs_of(1, 30.0));
+        let snapshot = with_phases(two(), &phases);
+        let placed = place(&snapshot, &own, &jobs_of(1, 30.0));
         let ready = Millis::ZERO;
         let cluster = "b".parse().expect("name");
-        assert_eq!(placed, [Place::At { cluster, ready }]);
+        assert_eq!(placed, [Placement::At { cluster, ready }]);
         // `b` is full: a cluster that gets the app before a slot of `b` is free is used, one that gets it later is not.
-        let names = |fetch| names(&place(&ground, &own, &jobs_of(4, fetch))).join(" ");
+        let names = |fetch| names(&place(&snapshot, &own, &jobs_of(4, fetch))).join(" ");
         assert_eq!(names(30.0), "b b a a");
         assert_eq!(names(9_000.0), "b b later later");
         // A cluster that does not hold the app never becomes ready.
@@ -445,12 +473,12 @@ mod tests {
     fn a_ready_cluster_loses_to_one_that_is_faster_by_more_than_the_rest_of_the_way() {
         let (slow, fast) = (cluster("a", 1.0, 1), cluster("b", 4.0, 1));
         let phases = [Some(AppPhase::Ready), Some(AppPhase::Fetching)];
-        let ground = with_phases(ground(vec![slow, fast]), &phases);
-        let at = |fetch| place(&ground, &Own::default(), &jobs_of(1, fetch));
+        let snapshot = with_phases(snapshot(vec![slow, fast]), &phases);
+        let at = |fetch| place(&snapshot, &OwnAttempts::default(), &jobs_of(1, fetch));
         // 100 ms on `a`, 25 on `b`.
         let cluster = "b".parse().expect("name");
         let ready = Millis::new(70.0);
-        assert_eq!(at(70.0), [Place::At { cluster, ready }]);
+        assert_eq!(at(70.0), [Placement::At { cluster, ready }]);
         assert_eq!(names(&at(80.0)), ["a"]);
     }
 
@@ -467,12 +495,12 @@ mod tests {
             Some(AppPhase::Fetching),
             Some(AppPhase::Compiling),
         ];
-        let all = with_phases(ground(three.to_vec()), &phases);
-        let placed = place(&all, &Own::default(), &jobs_of(1, 500.0));
+        let all = with_phases(snapshot(three.to_vec()), &phases);
+        let placed = place(&all, &OwnAttempts::default(), &jobs_of(1, 500.0));
         assert_eq!(names(&placed), ["c"]);
-        let none = with_phases(ground(three.to_vec()), &[failed(), None, None]);
-        let placed = place(&none, &Own::default(), &jobs_of(1, 500.0));
-        let Place::Nowhere(why) = &placed[0] else {
+        let none = with_phases(snapshot(three.to_vec()), &[failed(), None, None]);
+        let placed = place(&none, &OwnAttempts::default(), &jobs_of(1, 500.0));
+        let Placement::Nowhere(why) = &placed[0] else {
             panic!("{placed:?}")
         };
         for words in [
@@ -487,8 +515,8 @@ mod tests {
     fn a_cold_start_in_a_free_slot_is_not_passed_over_for_a_full_cluster() {
         let cold = Millis::new(30_000.0);
         let none = Millis::ZERO;
-        let runs = Runs {
-            forms: vec![Bringing::new(
+        let runs = ExpectedRun {
+            forms: vec![ProvisioningCost::new(
                 RuntimeKind::Docker,
                 1_000_000,
                 1.0,
@@ -497,17 +525,17 @@ mod tests {
             )],
             ..(*jobs(1)[0]).clone()
         };
-        let mut two = ground(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
+        let mut two = snapshot(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
         let warm = with_phases(two.clone(), &[Some(AppPhase::Ready), Some(AppPhase::Ready)]);
         two.used[0].0 = 2;
-        let full = Ground {
+        let full = NetworkSnapshot {
             used: two.used,
             ..warm
         };
-        let placed = place(&full, &Own::default(), &[Arc::new(runs)]);
+        let placed = place(&full, &OwnAttempts::default(), &[Arc::new(runs)]);
         let cluster = "b".parse().expect("name");
         let ready = cold;
-        assert_eq!(placed, [Place::At { cluster, ready }]);
+        assert_eq!(placed, [Placement::At { cluster, ready }]);
     }
 
     proptest::proptest! {
@@ -523,27 +551,27 @@ mod tests {
                 .enumerate()
                 .map(|(at, speed)| cluster(&format!("c-{at}"), *speed, 3))
                 .collect();
-            let mut plain = ground(clusters);
+            let mut plain = snapshot(clusters);
             for (seen, used) in plain.used.iter_mut().zip(&used) {
                 seen.0 = if full { 3 } else { *used };
             }
-            let own = Own::default();
+            let own = OwnAttempts::default();
             let all: Vec<Option<AppPhase>> = speeds.iter().map(|_| Some(AppPhase::Ready)).collect();
             let mixed: Vec<Option<AppPhase>> = (0..speeds.len())
                 .map(|at| Some(if at % 2 == 0 { AppPhase::Fetching } else { AppPhase::Ready }))
                 .collect();
-            let placed = |ground: &Ground| place(ground, &own, &jobs_of(4, fetch));
+            let placed = |snapshot: &NetworkSnapshot| place(snapshot, &own, &jobs_of(4, fetch));
             let before = placed(&plain);
-            let where_to = |places: &[Place]| names(places).join(" ");
+            let where_to = |places: &[Placement]| names(places).join(" ");
             proptest::prop_assert_eq!(where_to(&placed(&with_phases(plain.clone(), &all))), where_to(&place(&plain, &own, &jobs(4))));
             let after = placed(&with_phases(plain.clone(), &mixed));
             if full {
-                proptest::prop_assert!(before.iter().chain(&after).all(|place| *place == Place::Later));
+                proptest::prop_assert!(before.iter().chain(&after).all(|place| *place == Placement::Later));
             }
             // No slot is used twice, and nothing is sent where none is free.
             let free: Vec<usize> = plain.used.iter().map(|(used, _)| 3 - (*used).min(3)).collect();
             for (cluster, free) in plain.clusters.iter().zip(free) {
-                let sent = after.iter().filter(|place| matches!(place, Place::At { cluster: at, .. } if *at == cluster.id));
+                let sent = after.iter().filter(|place| matches!(place, Placement::At { cluster: at, .. } if *at == cluster.id));
                 proptest::prop_assert!(sent.count() <= free);
             }
         }

@@ -10,15 +10,15 @@ use fdn_core::{JobId, Timestamp};
 use fdn_service::CancellationToken;
 use tracing::{info, warn};
 
-use super::change::{Told, step};
+use super::change::{EventDetails, step};
 use crate::Error;
-use crate::app::job::take_back;
+use crate::app::job::delete_submission;
 use crate::app::schedule;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::in_transaction;
 use crate::store::job::{job_delete, job_get};
-use crate::store::job_look::{abandoned_jobs, job_counts, outlived_jobs, overdue_jobs};
+use crate::store::job_queries::{abandoned_jobs, expired_jobs, job_counts, overdue_jobs};
 
 /// Sweeps until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
@@ -51,17 +51,17 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
 /// With the first failure; what was done stays.
 pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     let parts = [
-        overdue(state, now).await,
-        abandoned(state, now).await,
+        expire_overdue(state, now).await,
+        discard_abandoned(state, now).await,
         schedule::submit_due(state, now).await,
-        outlived(state, now).await,
-        count(state).await,
+        delete_expired(state, now).await,
+        count_states(state).await,
     ];
     parts.into_iter().collect()
 }
 
 /// Updates the numbers of jobs by state.
-async fn count(state: &State) -> Result<(), Error> {
+async fn count_states(state: &State) -> Result<(), Error> {
     let counts = job_counts(&mut *state.store.read().await?).await?;
     for known in JobState::ALL {
         let count = counts.iter().find(|(state, _)| state == known);
@@ -72,46 +72,46 @@ async fn count(state: &State) -> Result<(), Error> {
     Ok(())
 }
 
-async fn overdue(state: &State, now: Timestamp) -> Result<(), Error> {
+async fn expire_overdue(state: &State, now: Timestamp) -> Result<(), Error> {
     let batch = state.settings.jobs.batch;
     let found = overdue_jobs(&mut *state.store.read().await?, now, batch).await?;
     for job in found {
         let row = job_get(&mut *state.store.read().await?, job).await?;
         let Some(row) = row else { continue };
-        let event = match row.course.state {
+        let event = match row.progress.state {
             JobState::Running => Event::LeaseLost {
-                attempt: row.course.attempt,
+                attempt: row.progress.attempt,
             },
-            _ => Event::Looked,
+            _ => Event::Tick,
         };
-        if let Some(row) = step(state, job, event, &Told::default()).await? {
-            info!(%job, app = %row.app, state = %row.course.state, "a job went on without its dispatcher");
+        if let Some(row) = step(state, job, event, &EventDetails::default()).await? {
+            info!(%job, app = %row.app, state = %row.progress.state, "a job went on without its dispatcher");
         }
     }
     Ok(())
 }
 
-async fn abandoned(state: &State, now: Timestamp) -> Result<(), Error> {
+async fn discard_abandoned(state: &State, now: Timestamp) -> Result<(), Error> {
     let settings = &state.settings.jobs;
     let before = now.get().saturating_sub(settings.accept_within.as_millis());
     let mut connection = state.store.read().await?;
     let found = abandoned_jobs(&mut connection, Timestamp(before), settings.batch).await?;
     drop(connection);
     for job in found {
-        if take_back(state, job).await? {
+        if delete_submission(state, job).await? {
             info!(%job, "a submission that was never accepted was swept away");
         }
     }
     Ok(())
 }
 
-async fn outlived(state: &State, now: Timestamp) -> Result<(), Error> {
+async fn delete_expired(state: &State, now: Timestamp) -> Result<(), Error> {
     let batch = state.settings.jobs.batch;
-    let found = outlived_jobs(&mut *state.store.read().await?, now, batch).await?;
+    let found = expired_jobs(&mut *state.store.read().await?, now, batch).await?;
     let mut failed = None;
     for job in found {
         // One whose objects cannot be deleted does not affect others.
-        if let Err(error) = remove(state, job).await {
+        if let Err(error) = delete_job(state, job).await {
             failed.get_or_insert(error);
         }
     }
@@ -119,7 +119,7 @@ async fn outlived(state: &State, now: Timestamp) -> Result<(), Error> {
 }
 
 /// Deletes a job: objects first, so that an interrupted deletion leaves a row that the next sweep finds.
-async fn remove(state: &State, job: JobId) -> Result<(), Error> {
+async fn delete_job(state: &State, job: JobId) -> Result<(), Error> {
     state.artifacts.objects_delete(job).await?;
     in_transaction!(state.store, tx => Ok::<_, Error>(job_delete(&mut tx, job).await?))
 }

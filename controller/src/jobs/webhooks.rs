@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fdn_core::job::RetryPolicy;
 use fdn_core::job::webhook::{ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, URL_MAX, signed};
 use fdn_core::{AppName, TenantId, Timestamp};
-use fdn_service::reach::Reach;
+use fdn_service::address_policy::AddressPolicy;
 use fdn_service::secret::Secret;
 use fdn_service::{CancellationToken, http_client};
 use futures::StreamExt;
@@ -21,7 +21,7 @@ use crate::error::chain;
 use crate::state::State;
 use crate::store::in_transaction;
 use crate::store::webhook::{
-    Origin, WebhookRow, webhook_again, webhook_done, webhook_due, webhook_take,
+    Origin, WebhookRow, webhook_claim, webhook_done, webhook_due, webhook_reschedule,
 };
 
 /// The number of requests read from the store at a time.
@@ -50,7 +50,7 @@ pub fn check(url: &str, private: bool) -> Result<(), &'static str> {
     if private {
         return Ok(());
     }
-    Reach::public().check(&url)
+    AddressPolicy::public().check(&url)
 }
 
 /// The key that signs webhooks of an app's jobs.
@@ -77,7 +77,7 @@ pub(crate) fn client(private: bool) -> Result<reqwest::Client, Error> {
     let builder = http_client::builder()?.redirect(reqwest::redirect::Policy::none());
     let builder = match private {
         true => builder,
-        false => Reach::public().narrow(builder),
+        false => AddressPolicy::public().restrict(builder),
     };
     let built = builder.build();
     built.map_err(|e| Error::Internal(format!("the client of webhooks: {e}")))
@@ -130,7 +130,7 @@ async fn one(state: &State, client: &reqwest::Client, row: &WebhookRow) -> Resul
     let lease = settings.timeout.as_millis() + LEASE_SLACK_MS;
     let until = Timestamp(now.get().saturating_add(lease));
     let ours: bool = in_transaction!(state.store, tx => {
-        Ok::<_, Error>(webhook_take(&mut tx, row, now, until).await?)
+        Ok::<_, Error>(webhook_claim(&mut tx, row, now, until).await?)
     })?;
     if !ours {
         return Ok(());
@@ -159,7 +159,7 @@ async fn one(state: &State, client: &reqwest::Client, row: &WebhookRow) -> Resul
     let again = Timestamp(fdn_service::now().get() + pause.as_millis());
     in_transaction!(state.store, tx => {
         match failure.is_some() && !given_up {
-            true => webhook_again(&mut tx, row, again).await?,
+            true => webhook_reschedule(&mut tx, row, again).await?,
             false => webhook_done(&mut tx, row).await?,
         }
         Ok::<_, Error>(())

@@ -3,7 +3,7 @@
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
-use super::Maker;
+use super::MetricFactory;
 
 /// Metrics of figures, trial calls, and workflow runs.
 pub struct ConsoleMetrics {
@@ -20,7 +20,7 @@ pub struct ConsoleMetrics {
 }
 
 impl ConsoleMetrics {
-    pub(super) fn new(make: &Maker) -> Result<Self, ServiceError> {
+    pub(super) fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             series: make.gauge(
                 "fdn_controller_figure_series",

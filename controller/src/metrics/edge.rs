@@ -3,7 +3,7 @@
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
-use super::Maker;
+use super::MetricFactory;
 
 /// Metrics of the listener for nodes and DNS servers.
 pub struct EdgeMetrics {
@@ -38,7 +38,7 @@ pub struct EdgeMetrics {
 }
 
 impl EdgeMetrics {
-    pub(super) fn new(make: &Maker) -> Result<Self, ServiceError> {
+    pub(super) fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         let by_role =
             |name: &str, help: &str| make.add(IntGaugeVec::new(Opts::new(name, help), &["role"]));
         Ok(Self {

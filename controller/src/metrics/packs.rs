@@ -3,7 +3,7 @@
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
-use super::Maker;
+use super::MetricFactory;
 
 /// Metrics of compiled functions in the cache, and of the packs that hold them.
 pub struct PackMetrics {
@@ -22,7 +22,7 @@ pub struct PackMetrics {
 }
 
 impl PackMetrics {
-    pub(super) fn new(make: &Maker) -> Result<Self, ServiceError> {
+    pub(super) fn new(make: &MetricFactory) -> Result<Self, ServiceError> {
         Ok(Self {
             functions: make.counters(
                 "fdn_controller_compile_cache_functions_total",

@@ -12,7 +12,7 @@ use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClusterId, FormName, Millis, NodeId, StageName, Timestamp};
 use fdn_scheduling::residual::{Residual, Residuals, Sample, Terms};
 
-use super::forms::{Variant, Variants, learnt_as};
+use super::forms::{Variant, Variants, correction_key};
 use super::world::{Profiles, World};
 
 /// A correction that changes by more than this share counts as drift.
@@ -54,9 +54,9 @@ const LONGEST: f64 = 3.2e10;
 
 /// The measurements of a stage by node: node, calls, phase times.
 #[derive(Clone, Debug, Default)]
-struct Told(Vec<(NodeKey, u64, PhaseTimes)>);
+struct NodeMeasurements(Vec<(NodeKey, u64, PhaseTimes)>);
 
-impl Told {
+impl NodeMeasurements {
     fn add(&mut self, node: NodeKey, calls: u64, times: &PhaseTimes) {
         let all = [times.queue, times.start, times.execution].map(Millis::get);
         if calls > 0 && all.iter().all(|time| (0.0..=LONGEST).contains(time)) {
@@ -86,9 +86,9 @@ impl Told {
 
 /// The highest weight of a node's new calls: the report is a typical time of recent calls, which more calls make no more reliable, and a
 /// node that counts wrongly must not outweigh all others.
-const TELLING: u64 = 100;
+const WEIGHT_MAX: u64 = 100;
 
-/// Combines a figure that nodes report, each with the number of calls behind it: the mean weighted by calls (at most [`TELLING`] each),
+/// Combines a figure that nodes report, each with the number of calls behind it: the mean weighted by calls (at most [`WEIGHT_MAX`] each),
 /// with every figure clipped to within a factor of e of the median, so that a faulty node has little influence. Also returns the number
 /// of calls. `None` without any calls.
 pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
@@ -96,7 +96,7 @@ pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
     let calls = fresh
         .iter()
         .fold(0_u64, |sum, one| sum.saturating_add(one.1));
-    let weight = |one: &(f64, u64)| one.1.min(TELLING);
+    let weight = |one: &(f64, u64)| one.1.min(WEIGHT_MAX);
     let all: u64 = fresh.iter().map(weight).sum();
     let mut below = 0_u64;
     let median = fresh.iter().find(|one| {
@@ -110,24 +110,24 @@ pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
 }
 
 /// The measurements of a stage, by cluster index and form.
-type Seen = BTreeMap<(usize, Option<FormName>), Told>;
+type StageMeasurements = BTreeMap<(usize, Option<FormName>), NodeMeasurements>;
 
 /// The measurements of an app as a whole, and of its stages.
 #[derive(Clone, Debug, Default)]
-struct OfApp {
-    whole: Seen,
-    stages: BTreeMap<StageName, Seen>,
+struct AppMeasurements {
+    whole: StageMeasurements,
+    stages: BTreeMap<StageName, StageMeasurements>,
 }
 
 /// The measurements of all apps in all clusters.
 #[derive(Clone, Debug, Default)]
-pub struct Actuals(BTreeMap<AppName, OfApp>);
+pub struct Actuals(BTreeMap<AppName, AppMeasurements>);
 
 impl Actuals {
     /// Collects the reports of living nodes; `clusters` gives the order of cluster indices.
     #[must_use]
     pub fn new(clusters: &[&ClusterId], alive: &[&NodeStatus]) -> Self {
-        let mut all = BTreeMap::<AppName, OfApp>::new();
+        let mut all = BTreeMap::<AppName, AppMeasurements>::new();
         for node in alive {
             let Ok(at) = clusters.binary_search(&&node.cluster) else {
                 continue;
@@ -141,19 +141,19 @@ impl Actuals {
                 }
                 // Looked up before the name is cloned: this runs once per node and app.
                 if !all.contains_key(&app.app) {
-                    all.insert(app.app.clone(), OfApp::default());
+                    all.insert(app.app.clone(), AppMeasurements::default());
                 }
                 let Some(seen) = all.get_mut(&app.app) else {
                     continue;
                 };
                 if let Some(times) = &app.phases {
-                    let form = learnt_as(app.form.as_ref());
+                    let form = correction_key(app.form.as_ref());
                     let sum = seen.whole.entry((at, form)).or_default();
                     sum.add(key, app.invocations, times);
                 }
                 for (stage, times) in stages {
                     let of = seen.stages.entry(stage.stage.clone()).or_default();
-                    let form = learnt_as(stage.form.as_ref());
+                    let form = correction_key(stage.form.as_ref());
                     let sum = of.entry((at, form)).or_default();
                     sum.add(key, stage.runs, times);
                 }
@@ -163,7 +163,12 @@ impl Actuals {
     }
 
     /// The measurements of one stage of an app, by cluster; for a plain function, those of the app as a whole.
-    fn of(&self, app: &AppName, workflow: &Workflow, stage: &StageName) -> Option<&Seen> {
+    fn of(
+        &self,
+        app: &AppName,
+        workflow: &Workflow,
+        stage: &StageName,
+    ) -> Option<&StageMeasurements> {
         let seen = self.0.get(app)?;
         match workflow.stages().len() {
             1 => Some(&seen.whole),
@@ -203,7 +208,7 @@ impl Factors {
 
 /// The result of a learning step, for metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Learnt {
+pub struct PredictionAccuracy {
     /// The relative errors of corrected predictions, one per place.
     pub errors: Vec<f64>,
     /// The number of places whose correction has drifted.
@@ -235,7 +240,7 @@ impl Learner {
         app: &AppName,
         (workflow, profiles, variants): (&Workflow, &Profiles, &Variants),
         now: Timestamp,
-        learnt: &mut Learnt,
+        learnt: &mut PredictionAccuracy,
     ) {
         for stage in workflow.stages() {
             let seen = world.actuals().of(app, workflow, &stage.name);
@@ -271,7 +276,7 @@ impl Learner {
     }
 
     /// The nodes' new measurements since the last step: run time and number of calls.
-    fn fresh(&mut self, place: &Place, told: &Told) -> Vec<(f64, u64)> {
+    fn fresh(&mut self, place: &Place, told: &NodeMeasurements) -> Vec<(f64, u64)> {
         let now = told.0.iter().map(|(node, calls, _)| (*node, *calls));
         let mut now: Vec<(NodeKey, u64)> = now.collect();
         now.sort_unstable();
@@ -302,12 +307,12 @@ impl Learner {
 
     /// The corrections of some apps, by form.
     #[must_use]
-    pub(super) fn of_forms(&self, apps: &BTreeSet<&AppName>) -> BTreeMap<AppName, OfForms> {
-        let mut all = BTreeMap::<AppName, OfForms>::new();
+    pub(super) fn of_forms(&self, apps: &BTreeSet<&AppName>) -> BTreeMap<AppName, FormResiduals> {
+        let mut all = BTreeMap::<AppName, FormResiduals>::new();
         let known = self.residuals.iter();
         for (place, residual) in known.filter(|(place, _)| apps.contains(&place.app)) {
             if !all.contains_key(&place.app) {
-                all.insert(place.app.clone(), OfForms::new());
+                all.insert(place.app.clone(), FormResiduals::new());
             }
             if let Some(known) = all.get_mut(&place.app) {
                 let of = (place.stage.clone(), place.form.clone());
@@ -320,8 +325,8 @@ impl Learner {
 
     /// The corrections of one app.
     #[must_use]
-    pub fn of(&self, world: &World, app: &AppName) -> OfStages {
-        let mut stages = OfStages::default();
+    pub fn of(&self, world: &World, app: &AppName) -> StageResiduals {
+        let mut stages = StageResiduals::default();
         for (place, residual) in self.residuals.iter().filter(|(place, _)| place.app == *app) {
             stages.add(world, place, *residual);
         }
@@ -330,11 +335,11 @@ impl Learner {
 
     /// The corrections of all apps, by name.
     #[must_use]
-    pub fn all(&self, world: &World) -> BTreeMap<AppName, OfStages> {
-        let mut all = BTreeMap::<AppName, OfStages>::new();
+    pub fn all(&self, world: &World) -> BTreeMap<AppName, StageResiduals> {
+        let mut all = BTreeMap::<AppName, StageResiduals>::new();
         for (place, residual) in self.residuals.iter() {
             if !all.contains_key(&place.app) {
-                all.insert(place.app.clone(), OfStages::default());
+                all.insert(place.app.clone(), StageResiduals::default());
             }
             if let Some(stages) = all.get_mut(&place.app) {
                 stages.add(world, place, *residual);
@@ -351,13 +356,14 @@ impl Learner {
 }
 
 /// The corrections of one app, by stage and form, then by cluster.
-pub(super) type OfForms = BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>>;
+pub(super) type FormResiduals =
+    BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>>;
 
 /// The corrections of one app, by stage: cluster indices with their corrections.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct OfStages(BTreeMap<StageName, Vec<(usize, Residual)>>);
+pub struct StageResiduals(BTreeMap<StageName, Vec<(usize, Residual)>>);
 
-impl OfStages {
+impl StageResiduals {
     fn add(&mut self, world: &World, place: &Place, residual: Residual) {
         let at = world.index_of(&place.cluster).get();
         // Other forms are accounted for where the form is chosen.
@@ -400,7 +406,7 @@ impl OfStages {
 /// The expected run time of a call in a form, at speed 1; `None` if there is no such form.
 fn expected(variants: &[Variant], form: Option<&FormName>) -> Option<Millis> {
     let mut all = variants.iter();
-    let variant = all.find(|one| learnt_as(Some(&one.name)).as_ref() == form)?;
+    let variant = all.find(|one| correction_key(Some(&one.name)).as_ref() == form)?;
     Some(variant.manifest.expected_millis())
 }
 

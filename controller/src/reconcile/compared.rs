@@ -9,11 +9,11 @@ use fdn_core::{AppName, ClusterId, Millis};
 use fdn_scheduling::compete::Rate;
 
 use super::actual::{Factors, Learner, Place, served};
-use super::forms::Decided;
+use super::forms::FormDecisions;
 use super::world::{Profiles, World};
 
 /// What is known of an app.
-pub struct Known<'a> {
+pub struct AppContext<'a> {
     /// The app's name.
     pub app: &'a AppName,
     /// The workflow that it runs.
@@ -23,14 +23,14 @@ pub struct Known<'a> {
     /// The corrections of run times by cluster.
     pub factors: &'a Factors,
     /// The forms that clusters serve.
-    pub forms: &'a Decided,
+    pub forms: &'a FormDecisions,
 }
 
 /// Compares the stages of an app in `places` for a client with this view; stages without measurements are left out.
 #[must_use]
 pub fn compared(
     world: &World,
-    known: &Known<'_>,
+    known: &AppContext<'_>,
     learner: &Learner,
     (view, places): (&BTreeMap<ClusterId, LatencyEstimate>, &[ClusterId]),
 ) -> Vec<StageCompared> {
@@ -89,7 +89,7 @@ fn way(estimate: &LatencyEstimate) -> Compared {
 impl World {
     /// The mean wait of a call with this run time in a cluster, under the load of all plans.
     fn wait(&self, at: usize, time: Millis) -> Millis {
-        let load = &self.asked_of(at).load;
+        let load = &self.load_of(at).load;
         load.wait(Rate::default(), time, self.horizon())
     }
 }

@@ -26,7 +26,7 @@ use crate::store::version::{VersionRow, version_get};
 pub fn app_desired(
     app: &AppRow,
     versions: &[VersionRow],
-    planned: Planned,
+    planned: NodePlan,
     gateway: GatewaySpec,
 ) -> AppDesired {
     let functions = versions
@@ -136,7 +136,7 @@ pub type StageMaps = BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>;
 
 /// The parts of an app's plans that nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Planned {
+pub struct NodePlan {
     /// Where the stages of a workflow run; empty for a plain function.
     pub stages: StageMaps,
     /// The clusters that have the app loaded although no plan uses them any more.
@@ -147,20 +147,20 @@ pub struct Planned {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn planned_of(
+pub async fn node_plan_of(
     connection: &mut AnyConnection,
     app: &AppRow,
-) -> Result<Planned, StoreError> {
+) -> Result<NodePlan, StoreError> {
     // If a single cluster has it loaded, that is the one that the plans use.
     if app.definition.is_none() && app.primaries.len() < 2 {
-        return Ok(Planned::default());
+        return Ok(NodePlan::default());
     }
     let plans = plan_list_of(connection, &app.name).await?;
     let used: BTreeSet<ClusterId> = plans
         .iter()
         .flat_map(|plan| plan.stages.values().cloned())
         .collect();
-    Ok(Planned {
+    Ok(NodePlan {
         stages: match app.definition {
             Some(_) => {
                 let bindings = binding_list(connection, &app.name).await?;
@@ -168,13 +168,16 @@ pub async fn planned_of(
             }
             None => StageMaps::new(),
         },
-        leaving: left(&app.primaries, &used),
+        leaving: left_clusters(&app.primaries, &used),
     })
 }
 
 /// The clusters that have an app loaded although its plans do not use them; empty as long as there is no plan.
 #[must_use]
-pub fn left(primaries: &BTreeSet<ClusterId>, used: &BTreeSet<ClusterId>) -> BTreeSet<ClusterId> {
+pub fn left_clusters(
+    primaries: &BTreeSet<ClusterId>,
+    used: &BTreeSet<ClusterId>,
+) -> BTreeSet<ClusterId> {
     if used.is_empty() {
         return BTreeSet::new();
     }
@@ -239,14 +242,14 @@ pub async fn versions_served(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn tell_nodes(
+pub async fn announce_to_nodes(
     connection: &mut AnyConnection,
     app: &AppRow,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let gateway = gateway_get(connection, &app.name).await?;
     let versions = versions_served(connection, app, &gateway.traffic).await?;
-    let planned = planned_of(connection, app).await?;
+    let planned = node_plan_of(connection, app).await?;
     outbox_push(
         connection,
         app.revision,
@@ -260,7 +263,7 @@ pub async fn tell_nodes(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn tell_dns(
+pub async fn announce_to_dns(
     connection: &mut AnyConnection,
     app: &AppRow,
     bindings: &[BindingRow],
@@ -276,7 +279,7 @@ pub async fn tell_dns(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn tell_dns_changes(
+pub async fn announce_changes_to_dns(
     connection: &mut AnyConnection,
     app: &AppRow,
     base: Revision,
@@ -287,7 +290,7 @@ pub async fn tell_dns_changes(
 ) -> Result<(), StoreError> {
     let changes = binding_changes(before, after);
     if changes.len() * CHANGES_PAY > after.len() {
-        return tell_dns(connection, app, after, ttl_s, now).await;
+        return announce_to_dns(connection, app, after, ttl_s, now).await;
     }
     let changed = BindingsChanged {
         app: app.name.clone(),
@@ -329,7 +332,7 @@ fn binding_changes(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn tell_gone(
+pub async fn announce_deletion(
     connection: &mut AnyConnection,
     app: &fdn_core::AppName,
     revision: Revision,
@@ -426,9 +429,16 @@ mod tests {
             let name = |name: &&str| name.parse().expect("cluster");
             names.iter().map(name).collect()
         };
-        assert_eq!(left(&set(&["eu", "us"]), &set(&["us"])), set(&["eu"]));
-        assert_eq!(left(&set(&["us"]), &set(&["us", "ap"])), set(&[]));
-        assert_eq!(left(&set(&["us"]), &set(&[])), set(&[]), "there is no plan");
+        assert_eq!(
+            left_clusters(&set(&["eu", "us"]), &set(&["us"])),
+            set(&["eu"])
+        );
+        assert_eq!(left_clusters(&set(&["us"]), &set(&["us", "ap"])), set(&[]));
+        assert_eq!(
+            left_clusters(&set(&["us"]), &set(&[])),
+            set(&[]),
+            "there is no plan"
+        );
     }
 
     #[test]

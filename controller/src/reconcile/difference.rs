@@ -2,7 +2,7 @@
 
 use fdn_core::Revision;
 
-use super::place::{Before, Placed};
+use super::place::{AppPlacement, PreviousPlans};
 use crate::store::binding::BindingRow;
 
 /// The difference between two placements of an app.
@@ -18,7 +18,7 @@ pub struct Difference {
 
 /// The difference of `placed` from the previous placement.
 #[must_use]
-pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
+pub fn difference(before: &PreviousPlans<'_>, placed: &AppPlacement) -> Difference {
     let mut difference = Difference::default();
     for (prefix, (cluster, group)) in &placed.bindings {
         match before.bindings.get(prefix) {
@@ -51,8 +51,8 @@ pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
 #[must_use]
 pub fn binding_rows(
     app: &fdn_core::AppName,
-    before: &Before<'_>,
-    placed: &Placed,
+    before: &PreviousPlans<'_>,
+    placed: &AppPlacement,
     revision: Revision,
 ) -> Vec<BindingRow> {
     placed

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use fdn_core::{AppName, ClusterId, DurationMs, Timestamp};
 
 /// The groups of one app that were moved recently: name and entry cluster, with the time of the move.
-pub type Moved = BTreeMap<(String, ClusterId), Timestamp>;
+pub type RecentMoves = BTreeMap<(String, ClusterId), Timestamp>;
 
 /// The groups that were moved for a gain, by app.
 #[derive(Debug, Default)]
 pub struct Dwell {
-    apps: BTreeMap<AppName, Moved>,
+    apps: BTreeMap<AppName, RecentMoves>,
 }
 
 impl Dwell {
@@ -27,7 +27,7 @@ impl Dwell {
 
     /// The groups of an app that still dwell; `None` if there are none.
     #[must_use]
-    pub fn of(&self, app: &AppName) -> Option<&Moved> {
+    pub fn of(&self, app: &AppName) -> Option<&RecentMoves> {
         self.apps.get(app)
     }
 

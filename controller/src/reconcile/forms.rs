@@ -19,12 +19,12 @@ use fdn_core::{
     AppName, FormName, InvocationId, MebiBytes, Millis, Revision, StageName, Timestamp,
     VersionNumber,
 };
-use fdn_scheduling::form::{Chosen, Offered, Why, choose, cold_share};
+use fdn_scheduling::form::{FormChoice, FormEstimate, Reason, choose, cold_share};
 use fdn_scheduling::place::Cluster;
 use fdn_scheduling::residual::Terms;
 
-use super::actual::{Factors, Learner, OfForms};
-use super::serving::{Need, Serving, running};
+use super::actual::{Factors, FormResiduals, Learner};
+use super::serving::{InstanceRequirements, Serving, running};
 use super::world::{Profiles, World};
 use crate::store::app::AppRow;
 
@@ -74,7 +74,7 @@ pub fn variants<'a>(
 
 /// The input for choosing an app's forms.
 #[derive(Clone, Copy)]
-pub struct Asking<'a> {
+pub struct FormInput<'a> {
     /// The app's name; `None` if nothing was measured of it.
     pub app: Option<&'a AppName>,
     /// The workflow that it runs.
@@ -93,10 +93,10 @@ pub struct Asking<'a> {
 #[derive(Clone, Debug, Default)]
 struct Cell {
     /// The evaluation of each form; `None` for those that cannot run there.
-    offered: Vec<Option<Offered>>,
+    offered: Vec<Option<FormEstimate>>,
     measured: Vec<bool>,
     prices: Vec<Option<Money>>,
-    chosen: Option<Chosen>,
+    chosen: Option<FormChoice>,
     /// The form that no node there could make ready, if any.
     failed: Option<usize>,
     /// The form that most nodes there report to serve, if any.
@@ -114,29 +114,39 @@ impl Cell {
 
 /// The chosen forms of an app in all clusters.
 #[derive(Clone, Debug, Default)]
-pub struct Decided {
+pub struct FormDecisions {
     /// By task, then by cluster; `None` for tasks with a single form.
     tasks: Vec<Option<(Vec<Variant>, Vec<Cell>)>>,
 }
 
 /// Chooses the forms for every cluster.
 #[must_use]
-pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timestamp) -> Decided {
-    let apps = asking.app.into_iter().collect();
+pub fn decide(
+    world: &World,
+    learner: &Learner,
+    input: &FormInput<'_>,
+    now: Timestamp,
+) -> FormDecisions {
+    let apps = input.app.into_iter().collect();
     let known = learner.of_forms(&apps).into_values().next();
-    decide_by(world, &known.unwrap_or_default(), asking, now)
+    decide_by(world, &known.unwrap_or_default(), input, now)
 }
 
 /// Chooses the forms from what is known of the app's forms.
-fn decide_by(world: &World, known: &OfForms, asking: &Asking<'_>, now: Timestamp) -> Decided {
+fn decide_by(
+    world: &World,
+    known: &FormResiduals,
+    input: &FormInput<'_>,
+    now: Timestamp,
+) -> FormDecisions {
     let prices = world.prices.as_ref();
-    let share = cold_share(asking.rate, KEPT);
-    let is_single = asking.workflow.stages().len() == 1;
-    let tasks = asking.workflow.stages().iter().map(|stage| {
-        let variants = asking.variants.get(&stage.name)?;
+    let share = cold_share(input.rate, KEPT);
+    let is_single = input.workflow.stages().len() == 1;
+    let tasks = input.workflow.stages().iter().map(|stage| {
+        let variants = input.variants.get(&stage.name)?;
         let clusters = world.clusters().iter().enumerate();
         let cells = clusters.map(|(at, cluster)| {
-            let current = asking.current.get(&cluster.id);
+            let current = input.current.get(&cluster.id);
             let current = current.and_then(|stages| stages.get(&stage.name));
             let place = |name: Option<&FormName>| {
                 let mut all = variants.iter();
@@ -145,9 +155,8 @@ fn decide_by(world: &World, known: &OfForms, asking: &Asking<'_>, now: Timestamp
             let current = place(current);
             let part = Some(&stage.name).filter(|_| !is_single);
             let mut cell = Cell {
-                failed: current
-                    .filter(|_| world.phases.has_failed(asking.app, asking.revision, at)),
-                served: place(world.phases.form_of(asking.app, at, part)),
+                failed: current.filter(|_| world.phases.has_failed(input.app, input.revision, at)),
+                served: place(world.phases.form_of(input.app, at, part)),
                 ..Cell::default()
             };
             for (form, variant) in variants.iter().enumerate() {
@@ -155,23 +164,23 @@ fn decide_by(world: &World, known: &OfForms, asking: &Asking<'_>, now: Timestamp
                 let place = (&stage.name, cluster, current == Some(form));
                 let (run, measured) = run_time(known, variant, place, now);
                 let price = prices.and_then(|list| price(list, manifest, run, now));
-                let offered = Offered {
+                let offered = FormEstimate {
                     run,
                     cold: variant.cold_start * share,
                     price: price.map_or(0.0, |money| money.micros as f64),
                 };
-                let need = Need::of(manifest);
+                let need = InstanceRequirements::of(manifest);
                 let can = cell.failed != Some(form) && world.phases.holds(at, &need);
                 cell.offered.push(can.then_some(offered));
                 cell.measured.push(measured);
                 cell.prices.push(price);
             }
-            let is_unready = cell.failed.is_none() && world.phases.is_unready(asking.app, at);
+            let is_unready = cell.failed.is_none() && world.phases.is_unready(input.app, at);
             let stays = current.filter(|form| is_unready && cell.offered[*form].is_some());
             cell.chosen = match stays {
-                Some(form) => Some(Chosen {
+                Some(form) => Some(FormChoice {
                     form,
-                    why: Why::Preparing,
+                    why: Reason::Preparing,
                 }),
                 None => choose(&cell.offered, current, world.margin()),
             };
@@ -179,26 +188,26 @@ fn decide_by(world: &World, known: &OfForms, asking: &Asking<'_>, now: Timestamp
         });
         Some((variants.clone(), cells.collect()))
     });
-    Decided {
+    FormDecisions {
         tasks: tasks.collect(),
     }
 }
 
 /// The name under which a form's corrections are stored: `None` for the first one, so that measurements from before there were other
 /// forms remain valid.
-pub(super) fn learnt_as(form: Option<&FormName>) -> Option<FormName> {
+pub(super) fn correction_key(form: Option<&FormName>) -> Option<FormName> {
     form.filter(|form| !form.is_main()).cloned()
 }
 
 /// The run time of a call in a form and cluster, and whether it was measured there.
 fn run_time(
-    known: &OfForms,
+    known: &FormResiduals,
     variant: &Variant,
     (stage, cluster, is_served): (&StageName, &Cluster, bool),
     now: Timestamp,
 ) -> (Millis, bool) {
     let predicted = cluster.speed.time(variant.manifest.expected_millis());
-    let key = (stage.clone(), learnt_as(Some(&variant.name)));
+    let key = (stage.clone(), correction_key(Some(&variant.name)));
     let Some(places) = known.get(&key) else {
         return (predicted, false);
     };
@@ -253,7 +262,7 @@ fn price(list: &PriceList, manifest: &Manifest, run: Millis, now: Timestamp) -> 
     Some(Money::new(cost(&segment, &all).ok()?, list.currency))
 }
 
-impl Decided {
+impl FormDecisions {
     /// The kind of function that runs a task in a cluster, by the form in service; `None` if it has a single form, an error if no
     /// form can run there.
     fn kind(&self, task: usize, at: usize) -> Option<Result<RuntimeKind, ()>> {
@@ -335,7 +344,7 @@ impl Decided {
     pub fn form(&self, task: usize, at: usize) -> Option<FormName> {
         let (variants, cells) = self.tasks.get(task)?.as_ref()?;
         let served = cells.get(at)?.served()?;
-        learnt_as(variants.get(served).map(|variant| &variant.name))
+        correction_key(variants.get(served).map(|variant| &variant.name))
     }
 
     /// The evaluation of every form in every cluster, for explanations.
@@ -391,23 +400,25 @@ fn row(stage: &Stage, cluster: &Cluster, cell: &Cell, form: usize, variant: &Var
 
 /// Marks in the rows of an explanation the forms that nodes were told to serve, where a choice was made: the controller that explains may
 /// know less about run times than the one that plans, or something may have changed since.
-pub fn as_told(rows: &mut [FormTerms], told: &FormChoices) {
+pub fn mark_announced(rows: &mut [FormTerms], announced: &FormChoices) {
     for row in rows {
-        let form = told.get(&row.cluster).and_then(|of| of.get(&row.stage));
-        let Some(is_told) = form.map(|form| *form == row.form) else {
+        let form = announced
+            .get(&row.cluster)
+            .and_then(|of| of.get(&row.stage));
+        let Some(is_announced) = form.map(|form| *form == row.form) else {
             continue;
         };
-        if is_told && !row.chosen {
+        if is_announced && !row.chosen {
             row.verdict = format!("served now: {}", row.verdict);
-        } else if row.chosen && !is_told {
+        } else if row.chosen && !is_announced {
             row.verdict = format!("not served yet: {}", row.verdict);
         }
-        row.chosen = is_told;
+        row.chosen = is_announced;
     }
 }
 
 /// How a form compares with the one in service, in words.
-fn against(own: &Offered, served: &Offered) -> String {
+fn against(own: &FormEstimate, served: &FormEstimate) -> String {
     let (mine, theirs) = (own.response(), served.response());
     if mine > theirs {
         return format!("{:.2} ms slower", mine.get() - theirs.get());
@@ -426,7 +437,7 @@ pub(super) fn decide_all<'a>(
     factors: &mut [Factors],
     (learner, now): (&Learner, Timestamp),
     rate: impl Fn(&AppName) -> f64,
-) -> Vec<Option<Decided>> {
+) -> Vec<Option<FormDecisions>> {
     let apps: Vec<(&AppRow, &Variants)> = apps.into_iter().collect();
     let chosen = apps.iter().filter(|(_, variants)| !variants.is_empty());
     let chosen: BTreeSet<&AppName> = chosen.map(|(app, _)| &app.name).collect();
@@ -434,13 +445,13 @@ pub(super) fn decide_all<'a>(
         true => BTreeMap::new(),
         false => learner.of_forms(&chosen),
     };
-    let nothing = OfForms::new();
+    let nothing = FormResiduals::new();
     let apps = apps.into_iter().zip(known).zip(factors);
     apps.map(|(((app, variants), known), factors)| {
         if variants.is_empty() {
             return None;
         }
-        let asking = Asking {
+        let input = FormInput {
             app: Some(&app.name),
             workflow: &known.0,
             variants,
@@ -449,7 +460,7 @@ pub(super) fn decide_all<'a>(
             rate: rate(&app.name) / app.primaries.len().max(1) as f64,
         };
         let of = learnt.get(&app.name).unwrap_or(&nothing);
-        let decided = decide_by(world, of, &asking, now);
+        let decided = decide_by(world, of, &input, now);
         known.2 = world.serving_in(Some(&app.name), (&known.0, &known.1), &decided);
         *factors = decided.factors(world, (&known.0, &known.1), factors);
         Some(decided)
@@ -464,7 +475,7 @@ impl World {
         &self,
         app: Option<&AppName>,
         (workflow, profiles): (&Workflow, &Profiles),
-        decided: &Decided,
+        decided: &FormDecisions,
     ) -> Serving {
         let all = workflow.stages().iter().map(|stage| {
             let profile = profiles.get(&stage.name);

@@ -15,16 +15,16 @@ use super::serving::running;
 use super::world::{Profiles, World};
 use crate::store::app::AppRow;
 
-/// The clusters among which apps are distributed: those with nodes; if these are too few, also those that were created (`made`) and have
+/// The clusters among which apps are distributed: those with nodes; if these are too few, also those that were `created` and have
 /// no nodes yet.
 #[must_use]
 pub fn known(
     mut live: BTreeSet<ClusterId>,
-    made: impl IntoIterator<Item = ClusterId>,
+    created: impl IntoIterator<Item = ClusterId>,
     spread: usize,
 ) -> BTreeSet<ClusterId> {
     if live.len() < spread {
-        live.extend(made);
+        live.extend(created);
     }
     live
 }
@@ -82,19 +82,19 @@ pub struct Clusters {
     /// The clusters among which apps are distributed ([`known`]).
     pub all: BTreeSet<ClusterId>,
     /// By app: the clusters whose nodes have received it.
-    pub knowing: BTreeMap<AppName, BTreeSet<ClusterId>>,
+    pub informed: BTreeMap<AppName, BTreeSet<ClusterId>>,
 }
 
 /// The holders of an app, and those of them to which clients may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HolderState {
     /// The clusters that receive the app.
     pub holders: Holders,
     /// The holders that DNS may answer with.
     pub answering: Holders,
 }
 
-impl Held {
+impl HolderState {
     /// Whether clients may be sent to all of these clusters.
     #[must_use]
     pub fn can_serve(&self, clusters: &BTreeSet<ClusterId>) -> bool {
@@ -108,18 +108,18 @@ impl Held {
     }
 }
 
-/// The next step towards `wanted`: DNS answers with a cluster only once its nodes have received the app (`knowing`), and a cluster loses
+/// The next step towards `wanted`: DNS answers with a cluster only once its nodes have received the app (`informed`), and a cluster loses
 /// the app only after the clients sent to it have gone. `stays` adds to the wanted holders those of the present ones that must wait.
 #[must_use]
 pub fn next(
     app: &AppRow,
     wanted: Holders,
     clusters: &BTreeSet<ClusterId>,
-    knowing: &BTreeSet<ClusterId>,
+    informed: &BTreeSet<ClusterId>,
     stays: impl FnOnce(&BTreeSet<ClusterId>, BTreeSet<ClusterId>) -> BTreeSet<ClusterId>,
-) -> Held {
+) -> HolderState {
     let all = |holders: &Holders| holders.named().unwrap_or(clusters).clone();
-    let known = |cluster: &ClusterId| app.holders.has(cluster) && knowing.contains(cluster);
+    let known = |cluster: &ClusterId| app.holders.has(cluster) && informed.contains(cluster);
     let old = |cluster: &ClusterId| app.answering.has(cluster);
     let ready: BTreeSet<ClusterId> = all(&wanted)
         .into_iter()
@@ -142,7 +142,7 @@ pub fn next(
         None => Holders::EVERYWHERE,
         Some(named) => Holders::only(stays(&all(&app.holders), named | &all(&answering))),
     };
-    Held { holders, answering }
+    HolderState { holders, answering }
 }
 
 /// Rendezvous hashing (Thaler and Ravishankar, 1998): the rank of a cluster for an app does not depend on the other clusters.
@@ -233,20 +233,20 @@ mod tests {
 
     #[test]
     fn clusters_without_nodes_count_while_there_are_too_few() {
-        let made = || set(&["a", "x"]);
-        assert_eq!(known(BTreeSet::new(), made(), 3), made());
+        let created = || set(&["a", "x"]);
+        assert_eq!(known(BTreeSet::new(), created(), 3), created());
         assert_eq!(
-            known(set(&["a", "b", "c"]), made(), 3),
+            known(set(&["a", "b", "c"]), created(), 3),
             set(&["a", "b", "c"])
         );
-        assert_eq!(known(set(&["b"]), made(), 2), set(&["a", "b", "x"]));
+        assert_eq!(known(set(&["b"]), created(), 2), set(&["a", "b", "x"]));
     }
 
     #[test]
     fn who_joins_holds_an_app_by_name_and_is_answered_with_once_it_knows_it() {
-        let step = |app: &AppRow, wanted: &[&str], clusters: &[&str], knowing: &[&str]| {
+        let step = |app: &AppRow, wanted: &[&str], clusters: &[&str], informed: &[&str]| {
             let wanted = Holders::only(set(wanted));
-            next(app, wanted, &set(clusters), &set(knowing), |_, wanted| {
+            next(app, wanted, &set(clusters), &set(informed), |_, wanted| {
                 wanted
             })
         };

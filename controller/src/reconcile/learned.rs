@@ -16,14 +16,14 @@ const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=100.0;
 
 /// The aggregated measurements of functions and stages.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Learned {
-    apps: BTreeMap<AppName, OfFunction>,
-    stages: BTreeMap<(AppName, StageName), OfFunction>,
+pub(super) struct MeasuredProfiles {
+    apps: BTreeMap<AppName, MeasuredProfile>,
+    stages: BTreeMap<(AppName, StageName), MeasuredProfile>,
 }
 
 /// The measurements of one function or stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct OfFunction {
+struct MeasuredProfile {
     /// The run time at speed 1.
     work: Millis,
     /// The ratio of the mean to the typical run time; `None` if it is not known.
@@ -62,8 +62,8 @@ impl Sums {
         }
     }
 
-    fn mean(self) -> OfFunction {
-        OfFunction {
+    fn mean(self) -> MeasuredProfile {
+        MeasuredProfile {
             work: Millis::new(self.work / self.calls),
             mean_ratio: robust_mean(self.ratios).map(|(ratio, _)| ratio),
             output: ByteSize::from_bytes((self.output / self.calls) as u64),
@@ -71,7 +71,7 @@ impl Sums {
     }
 }
 
-impl Learned {
+impl MeasuredProfiles {
     /// Aggregates the reports of living nodes.
     pub(super) fn new(alive: &[&NodeStatus]) -> Self {
         let mut apps: BTreeMap<&AppName, Sums> = BTreeMap::new();
@@ -103,7 +103,7 @@ impl Learned {
         }
     }
 
-    fn stage(&self, app: &AppName, stage: &StageName) -> Option<&OfFunction> {
+    fn stage(&self, app: &AppName, stage: &StageName) -> Option<&MeasuredProfile> {
         self.stages.get(&(app.clone(), stage.clone()))
     }
 
@@ -163,7 +163,7 @@ mod tests {
         );
         let idle = node("c", 1.0, observed(0, 900.0));
         // (30 * 4 * 1 + 10 * 4 * 2) / 40
-        let learned = Learned::new(&[&a, &b, &idle]);
+        let learned = MeasuredProfiles::new(&[&a, &b, &idle]);
         let of: Vec<_> = learned.apps.values().collect();
         assert_eq!((of.len(), of[0].work), (1, Millis::new(5.0)));
         assert_eq!(
@@ -188,7 +188,7 @@ mod tests {
             apps: vec![app],
             ..fixture::status("a", "eu-west")
         };
-        let learned = Learned::new(&[&node]);
+        let learned = MeasuredProfiles::new(&[&node]);
         let of: Vec<_> = learned.apps.values().collect();
         let expected = (Millis::new(10.0 * node.speed), Some(4.0));
         assert_eq!((of[0].work, of[0].mean_ratio), expected);
@@ -212,7 +212,7 @@ mod tests {
         };
         let ratio = |nodes: &[NodeStatus]| {
             let alive: Vec<&NodeStatus> = nodes.iter().collect();
-            Learned::new(&alive)
+            MeasuredProfiles::new(&alive)
                 .apps
                 .values()
                 .next()

@@ -9,7 +9,7 @@ use crate::geo::Links;
 
 /// The measured round trips.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct MeasuredRtts {
     /// Between clusters and client prefixes.
     pub clients: Vec<(ClientPrefix, ClusterId, Millis)>,
     /// Between clusters.

@@ -9,7 +9,6 @@
 //! appears to be.
 
 pub mod actual;
-pub mod ahead;
 pub mod compared;
 pub mod demand;
 pub mod desired;
@@ -25,15 +24,16 @@ pub mod network;
 pub mod node_registry;
 mod observed;
 pub mod pass;
+pub mod pass_recorder;
 pub mod place;
+pub mod prefixes;
+pub mod preload;
 pub mod preview;
 mod rates;
 pub mod reason;
-pub mod record;
-mod recorder;
+mod record_writer;
 pub mod serving;
 pub mod versions;
-pub mod wanted;
 pub mod what_if;
 pub mod world;
 pub mod write;
@@ -70,17 +70,17 @@ use crate::store::version::{VersionRow, version_list_current};
 use crate::store::workflow::version_list_staged;
 use crate::store::{StoreError, in_transaction};
 use dwell::Dwell;
-use holders::{Clusters, Held};
+use holders::{Clusters, HolderState};
 use leaving::Leaving;
 use node_registry::AdminState;
-use pass::{Course, Decided, Passed, Past, Rows, pass};
-use place::Placed;
+use pass::{AppDecision, PassOutcome, PassSettings, PassState, Rows, pass};
+use place::AppPlacement;
 use reason::Failovers;
-use recorder::Recorder;
+use record_writer::RecordWriter;
 use versions::Versions;
 pub use versions::{expected, profile, profile_of, variants_of};
 use world::World;
-use write::{Change, change_write, holders_write, plan_rows};
+use write::{PlacementChange, change_write, holders_write, plan_rows};
 
 /// The shortest interval between passes, however often the planner is woken.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -118,15 +118,15 @@ impl Inputs {
 /// The planner of a controller.
 pub struct Planner {
     state: Arc<State>,
-    told_rtt_at: Option<Timestamp>,
-    /// When stored round trips of other controllers were last read, and (`asked_at`) when the clusters' loads were last written.
-    heard_at: Option<Timestamp>,
-    asked_at: Option<Timestamp>,
+    rtt_announced_at: Option<Timestamp>,
+    /// When stored round trips of other controllers were last read, and (`loads_stored_at`) when the clusters' loads were last written.
+    rtt_read_at: Option<Timestamp>,
+    loads_stored_at: Option<Timestamp>,
     /// When demand was last searched for entries to forget.
-    forgot_at: Option<Timestamp>,
-    told_stage_calls: StageCalls,
-    kept_at: Option<Timestamp>,
-    complaints: BTreeMap<AppName, String>,
+    demand_pruned_at: Option<Timestamp>,
+    announced_stage_calls: StageCalls,
+    certificates_checked_at: Option<Timestamp>,
+    warned: BTreeMap<AppName, String>,
     /// The bound on moves for a gain, and when it was last refilled.
     moves: Moves,
     filled_at: Option<Timestamp>,
@@ -136,7 +136,7 @@ pub struct Planner {
     dwell: Dwell,
     /// `None` before the first pass, and while another controller plans.
     failovers: Option<Failovers>,
-    recorder: Option<Recorder>,
+    record_writer: Option<RecordWriter>,
 }
 
 impl Planner {
@@ -145,23 +145,23 @@ impl Planner {
     pub fn new(state: Arc<State>) -> Self {
         let planner = &state.settings.planner;
         let interval = Millis::from(planner.move_interval.as_duration());
-        let recorder = Recorder::new(planner, &state.metrics.plans.records);
+        let record_writer = RecordWriter::new(planner, &state.metrics.plans.records);
         Self {
             moves: Moves::new(planner.move_share, interval).unwrap_or_else(Moves::unlimited),
             state,
-            told_rtt_at: None,
-            heard_at: None,
-            asked_at: None,
-            forgot_at: None,
-            told_stage_calls: StageCalls::new(),
-            kept_at: None,
-            complaints: BTreeMap::new(),
+            rtt_announced_at: None,
+            rtt_read_at: None,
+            loads_stored_at: None,
+            demand_pruned_at: None,
+            announced_stage_calls: StageCalls::new(),
+            certificates_checked_at: None,
+            warned: BTreeMap::new(),
             filled_at: None,
             leaving: Leaving::default(),
             giving_up: Leaving::default(),
             dwell: Dwell::default(),
             failovers: None,
-            recorder,
+            record_writer,
         }
     }
 
@@ -223,8 +223,8 @@ impl Planner {
     pub async fn pass(&mut self) -> Result<(), Error> {
         let _timer = self.state.metrics.plans.seconds.start_timer();
         let now = fdn_service::now();
-        self.store_observed(now).await?;
-        self.hear_others(now).await?;
+        self.store_observations(now).await?;
+        self.read_other_rtts(now).await?;
         let after = lock(&self.state.live).enrolments_after(now);
         let inputs = load(&self.state, true, after).await?;
         // Taken only now: if reading had failed, they would have to wait for the next pass.
@@ -243,16 +243,16 @@ impl Planner {
                 network::clusters(&live),
             )
         };
-        self.forget_demand(&inputs.demand, &world, now).await?;
-        self.tell_network(&inputs, clusters, now).await?;
-        self.tell_stage_calls(&inputs.stage_calls, now).await?;
+        self.prune_demand(&inputs.demand, &world, now).await?;
+        self.announce_network(&inputs, clusters, now).await?;
+        self.announce_stage_calls(&inputs.stage_calls, now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;
         lock(&self.state.demand).set_known(known);
         self.forget_nodes(now).await?;
         self.keep_certificates(now).await
     }
 
-    async fn tell_network(
+    async fn announce_network(
         &mut self,
         inputs: &Inputs,
         clusters: Vec<fdn_core::message::ClusterSpec>,
@@ -264,7 +264,7 @@ impl Planner {
             clusters,
             state.geo.locations(),
             &lock(&state.rtt),
-            network::since(self.told_rtt_at, now),
+            network::since(self.rtt_announced_at, now),
             state.settings.geo.rtt_interval.as_duration(),
         );
         let Some(next) = next else { return Ok(()) };
@@ -275,22 +275,26 @@ impl Planner {
             outbox_push(&mut tx, revision, Message::NetworkDesired(network), now).await?;
             Ok::<_, StoreError>(revision)
         })?;
-        self.told_rtt_at = Some(now);
+        self.rtt_announced_at = Some(now);
         state.outbox_wake.notify_one();
         info!(%revision, clusters = next.clusters.len(), measured = next.measured.len(), "the network changed");
         Ok(())
     }
 
     /// Publishes where nodes accept stage calls, if that has changed since this controller last published it.
-    async fn tell_stage_calls(&mut self, calls: &StageCalls, now: Timestamp) -> Result<(), Error> {
-        if *calls == self.told_stage_calls {
+    async fn announce_stage_calls(
+        &mut self,
+        calls: &StageCalls,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        if *calls == self.announced_stage_calls {
             return Ok(());
         }
         in_transaction!(self.state.store, tx => {
             let revision = revision_next(&mut tx).await?;
-            authority::tell(&self.state, &mut tx, revision, now).await
+            authority::push_fleet(&self.state, &mut tx, revision, now).await
         })?;
-        self.told_stage_calls.clone_from(calls);
+        self.announced_stage_calls.clone_from(calls);
         self.state.outbox_wake.notify_one();
         Ok(())
     }
@@ -314,11 +318,11 @@ impl Planner {
             let made = inputs.clusters.iter().map(|row| row.id.clone());
             let clusters = Clusters {
                 all: holders::known(there, made, planner.spread),
-                knowing: live.knowing(now),
+                informed: live.informed_clusters(now),
             };
             (live.rates(now), clusters)
         };
-        let course = Course {
+        let settings = PassSettings {
             limit: planner.bindings_per_app as usize,
             memory: planner.demand_memory,
             settled,
@@ -330,32 +334,32 @@ impl Planner {
             let said = plan_list_failover(&mut *state.store.read().await?).await?;
             self.failovers = Some(Failovers::from_rows(said));
         }
-        let mut record = self.recorder.as_ref().map(|_| Vec::new());
+        let mut record = self.record_writer.as_ref().map(|_| Vec::new());
         let passed = {
             let apps: BTreeSet<&AppName> = inputs.apps.iter().map(|row| &row.name).collect();
             lock(&state.learner).retain(|place| apps.contains(&place.app));
-            let past = Past {
+            let past = PassState {
                 moves: &mut self.moves,
                 dwell: &mut self.dwell,
                 failovers: self.failovers.get_or_insert_default(),
                 learner: &state.learner,
                 record: record.as_mut(),
             };
-            pass(world, inputs.rows(), rate, &course, past)?
+            pass(world, inputs.rows(), rate, &settings, past)?
         };
-        if let (Some(recorder), Some(record)) = (&self.recorder, record) {
-            recorder.keep(record);
+        if let (Some(writer), Some(record)) = (&self.record_writer, record) {
+            writer.enqueue(record);
         }
-        show(&state, world, &passed);
-        lock(&state.asked).clone_from(&passed.asked);
-        self.store_asked(&passed.asked, now).await?;
+        update_metrics(&state, world, &passed);
+        lock(&state.cluster_loads).clone_from(&passed.loads);
+        self.store_loads(&passed.loads, now).await?;
         for decided in &passed.apps {
             self.write_app(decided, &clusters, now).await?;
             // Yield, so that a pass over many apps does not monopolize the thread.
             tokio::task::yield_now().await;
         }
         let known = passed.known;
-        self.complaints
+        self.warned
             .retain(|app, _| inputs.apps.iter().any(|row| row.name == *app));
         self.leaving
             .retain(|app| inputs.apps.iter().any(|row| row.name == *app));
@@ -368,11 +372,11 @@ impl Planner {
 
     async fn write_app(
         &mut self,
-        decided: &Decided<'_>,
+        decided: &AppDecision<'_>,
         clusters: &Clusters,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let Decided {
+        let AppDecision {
             app,
             before,
             stored,
@@ -394,7 +398,7 @@ impl Planner {
         let primaries =
             self.leaving
                 .primaries(&app.name, &app.primaries, placed.primaries(), now, span);
-        let needed = primaries.union(&placed.ahead).cloned().collect();
+        let needed = primaries.union(&placed.preload).cloned().collect();
         let held = self.holders(app, (&needed, unfit), clusters, now, span);
         if !held.can_serve(&placed.primaries()) {
             // Clients are sent there once its nodes have received the app; their reports wake the planner.
@@ -404,7 +408,7 @@ impl Planner {
         if same && held.is_of(app) && *forms == app.forms {
             return self.renew(decided, now).await;
         }
-        let change = Change {
+        let change = PlacementChange {
             app,
             before,
             stored,
@@ -431,7 +435,7 @@ impl Planner {
     }
 
     /// Updates the explanations of unchanged plans whose stated reason no longer applies.
-    async fn renew(&mut self, decided: &Decided<'_>, now: Timestamp) -> Result<(), Error> {
+    async fn renew(&mut self, decided: &AppDecision<'_>, now: Timestamp) -> Result<(), Error> {
         let (app, placed) = (&decided.app.name, &decided.placed);
         let rows = plan_rows(app, placed, decided.app.revision, now)?;
         let rows = rows.iter().filter(|row| row.explanation.is_some());
@@ -449,7 +453,7 @@ impl Planner {
         Ok(())
     }
 
-    fn note_failovers(&mut self, app: &AppName, placed: &Placed) {
+    fn note_failovers(&mut self, app: &AppName, placed: &AppPlacement) {
         let failovers = self.failovers.get_or_insert_default();
         failovers.note(app, placed);
     }
@@ -462,21 +466,26 @@ impl Planner {
         clusters: &Clusters,
         now: Timestamp,
         span: DurationMs,
-    ) -> Held {
+    ) -> HolderState {
         let spread = self.state.settings.planner.spread;
         let none = BTreeSet::new();
-        let knowing = clusters.knowing.get(&app.name).unwrap_or(&none);
+        let informed = clusters.informed.get(&app.name).unwrap_or(&none);
         let fit = &clusters.all - unfit;
         let wanted = holders::choose(&app.name, &app.answering, needed, &fit, spread);
         let stays = |present: &BTreeSet<ClusterId>, wanted: BTreeSet<ClusterId>| {
             self.giving_up
                 .primaries(&app.name, present, wanted, now, span)
         };
-        holders::next(app, wanted, &clusters.all, knowing, stays)
+        holders::next(app, wanted, &clusters.all, informed, stays)
     }
 
     /// Publishes the holders of an app, and leaves its plan unchanged.
-    async fn write_holders(&self, app: &AppRow, held: &Held, now: Timestamp) -> Result<(), Error> {
+    async fn write_holders(
+        &self,
+        app: &AppRow,
+        held: &HolderState,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         if held.is_of(app) {
             return Ok(());
         }
@@ -497,22 +506,22 @@ impl Planner {
     /// Logs once why an app cannot be placed.
     fn warn_unplaced(&mut self, app: &AppName, unplaced: &[String]) {
         let Some(reason) = unplaced.first() else {
-            if self.complaints.remove(app).is_some() {
+            if self.warned.remove(app).is_some() {
                 info!(%app, "can be placed again");
             }
             return;
         };
-        if self.complaints.get(app) != Some(reason) {
+        if self.warned.get(app) != Some(reason) {
             warn!(%app, reason, "cannot be placed; clients stay where they are");
-            self.complaints.insert(app.clone(), reason.clone());
+            self.warned.insert(app.clone(), reason.clone());
         }
     }
 
     /// Creates the next authority in time and deletes what has expired, at intervals.
     async fn keep_certificates(&mut self, now: Timestamp) -> Result<(), Error> {
-        if network::since(self.kept_at, now) >= CERTIFICATES {
+        if network::since(self.certificates_checked_at, now) >= CERTIFICATES {
             authority::keep(&self.state, now).await?;
-            self.kept_at = Some(now);
+            self.certificates_checked_at = Some(now);
         }
         Ok(())
     }
@@ -536,7 +545,7 @@ impl Planner {
 }
 
 /// Publishes the results of a pass as metrics.
-fn show(state: &State, world: &World, passed: &Passed<'_>) {
+fn update_metrics(state: &State, world: &World, passed: &PassOutcome<'_>) {
     let metrics = &state.metrics;
     metrics.plans.deferred.inc_by(passed.deferred as u64);
     metrics.plans.unplaced.set(passed.unplaced as i64);
@@ -546,7 +555,7 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
     }
     let places = lock(&state.learner).places();
     metrics.plans.learnt.set(places as i64);
-    let (needed, there) = world.memory(&passed.asked);
+    let (needed, there) = world.memory(&passed.loads);
     for (what, mebibytes) in [("needed", needed), ("there", there)] {
         let gauge = metrics.plans.memory.with_label_values(&[what]);
         gauge.set((mebibytes * f64::from(1 << 20)) as i64);

@@ -6,26 +6,26 @@ use std::time::Duration;
 use fdn_core::message::{ClusterSpec, NetworkDesired};
 use fdn_core::{ClientPrefix, ClusterId, GatewayWeight, GeoPoint, Millis, Revision, Timestamp};
 
-use super::node_registry::{NodeRegistry, Seen};
+use super::node_registry::{NodeEntry, NodeRegistry};
 use crate::geo::ClientTable;
 
 /// The clusters with the gateways that DNS may answer with. A silent node is included: DNS servers check the health of gateways
 /// themselves, and faster. A node that drains, or is cordoned even if it may not know yet, is left out as long as there is another one.
 #[must_use]
 pub fn clusters(live: &NodeRegistry) -> Vec<ClusterSpec> {
-    let mut nodes: BTreeMap<ClusterId, Vec<&Seen>> = BTreeMap::new();
+    let mut nodes: BTreeMap<ClusterId, Vec<&NodeEntry>> = BTreeMap::new();
     for seen in live.nodes() {
         nodes
             .entry(seen.status.cluster.clone())
             .or_default()
             .push(seen);
     }
-    let drains = |seen: &Seen| seen.status.draining || live.cordoned(&seen.status.node);
+    let drains = |seen: &NodeEntry| seen.status.draining || live.cordoned(&seen.status.node);
     let somebody_serves = live.nodes().any(|seen| !drains(seen));
     live.clusters()
         .into_iter()
         .map(|(cluster, (region, location))| {
-            let serving: Vec<&&Seen> = nodes
+            let serving: Vec<&&NodeEntry> = nodes
                 .get(&cluster)
                 .into_iter()
                 .flatten()
@@ -44,7 +44,7 @@ pub fn clusters(live: &NodeRegistry) -> Vec<ClusterSpec> {
 }
 
 /// The weights of gateways; empty if all have the default.
-fn weights(serving: &[&&Seen]) -> Vec<GatewayWeight> {
+fn weights(serving: &[&&NodeEntry]) -> Vec<GatewayWeight> {
     let weights = serving.iter().map(|seen| seen.status.weight);
     if weights.clone().all(|weight| weight.is_usual()) {
         return Vec::new();
@@ -52,10 +52,10 @@ fn weights(serving: &[&&Seen]) -> Vec<GatewayWeight> {
     weights.collect()
 }
 
-/// The state to publish; `None` if `told` is still valid. Changes of round trips alone are published no more often than every `pause`.
+/// The state to publish; `None` if `published` is still valid. Changes of round trips alone are published no more often than every `pause`.
 #[must_use]
 pub fn next(
-    told: Option<&NetworkDesired>,
+    published: Option<&NetworkDesired>,
     clusters: Vec<ClusterSpec>,
     locations: &[(ClientPrefix, GeoPoint)],
     rtt: &ClientTable,
@@ -63,12 +63,12 @@ pub fn next(
     pause: Duration,
 ) -> Option<NetworkDesired> {
     let measured: Vec<(ClientPrefix, ClusterId, Millis)> = rtt.list();
-    let due = match told {
+    let due = match published {
         None => true,
-        Some(told) => {
-            told.clusters != clusters
-                || told.locations != locations
-                || (since_last >= pause && rtt.differs(&told.measured))
+        Some(published) => {
+            published.clusters != clusters
+                || published.locations != locations
+                || (since_last >= pause && rtt.differs(&published.measured))
         }
     };
     due.then(|| NetworkDesired {
@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(after[0].weights, [weight(100), weight(300)]);
         let rtt = ClientTable::of_clients(&GeoSettings::default());
         let (soon, pause) = (Duration::ZERO, Duration::from_secs(10));
-        let told = next(None, before, &[], &rtt, soon, pause).expect("the first");
-        assert!(next(Some(&told), after, &[], &rtt, soon, pause).is_some());
+        let published = next(None, before, &[], &rtt, soon, pause).expect("the first");
+        assert!(next(Some(&published), after, &[], &rtt, soon, pause).is_some());
     }
 
     #[test]
@@ -187,10 +187,11 @@ mod tests {
         let mut rtt = ClientTable::of_clients(&GeoSettings::default());
         let live = live(&[("a-1", "a", false)]);
         let pause = Duration::from_secs(10);
-        let told =
+        let published =
             next(None, clusters(&live), &[], &rtt, Duration::ZERO, pause).expect("the first");
-        let again =
-            |rtt: &ClientTable, since| next(Some(&told), clusters(&live), &[], rtt, since, pause);
+        let again = |rtt: &ClientTable, since| {
+            next(Some(&published), clusters(&live), &[], rtt, since, pause)
+        };
         assert_eq!(again(&rtt, Duration::MAX), None);
         rtt.observe(
             Sample {
@@ -206,7 +207,15 @@ mod tests {
         assert_eq!(again(&rtt, Duration::from_secs(9)), None, "too soon");
         assert_eq!(again(&rtt, pause).expect("due").measured.len(), 1);
         assert!(
-            next(Some(&told), Vec::new(), &[], &rtt, Duration::ZERO, pause).is_some(),
+            next(
+                Some(&published),
+                Vec::new(),
+                &[],
+                &rtt,
+                Duration::ZERO,
+                pause
+            )
+            .is_some(),
             "a cluster left"
         );
     }

@@ -14,21 +14,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use fdn_core::message::{AppPhase, NodeStatus, STATUS_LIFETIME};
-use fdn_core::serving::{NodeRuntime, Served};
+use fdn_core::serving::{NodeRuntime, ServingState};
 use fdn_core::{
     AppName, ClusterId, DurationMs, GeoPoint, MessageId, NodeId, RegionName, Resources, Revision,
     Timestamp,
 };
 
 use super::rates::Rates;
-use crate::figures::Board;
+use crate::figures::SeriesStore;
 use crate::store::node::StatusRow;
 
 /// How many replaced boots of a node are remembered.
-const BOOTS: usize = 4;
+const REPLACED_BOOTS_MAX: usize = 4;
 
 /// How often all enrolments are read anew.
-const WHOLE: Duration = Duration::from_secs(60);
+const FULL_READ_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The effect of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum Observation {
 
 /// A node with its latest report.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct NodeEntry {
     /// The latest report.
     pub status: NodeStatus,
     /// When it arrived.
@@ -59,7 +59,7 @@ pub struct Seen {
     /// Whether an important change has not been written yet.
     urgent: bool,
     /// Whether a report has arrived since the last silence.
-    heard: bool,
+    reported: bool,
     replaced: VecDeque<MessageId>,
     rates: Rates,
 }
@@ -104,7 +104,7 @@ pub struct AdminState {
 impl AdminState {
     /// Whether a node's addresses are those of its enrolment; true for a node without one, of which nothing is known.
     #[must_use]
-    pub fn is_at_home(&self, status: &NodeStatus) -> bool {
+    pub fn has_enrolled_hosts(&self, status: &NodeStatus) -> bool {
         let hosts = Hosts::of(status.gateway, status.admin);
         self.enrolled
             .get(&status.node)
@@ -118,19 +118,19 @@ pub struct NodeRegistry {
     /// The combined administrative state.
     admin_state: AdminState,
     /// When all enrolments were last read.
-    whole_at: Timestamp,
-    nodes: BTreeMap<NodeId, Seen>,
+    full_read_at: Timestamp,
+    nodes: BTreeMap<NodeId, NodeEntry>,
     nodes_max: usize,
     last_heard: Timestamp,
     settles_at: Timestamp,
     /// When drift was last signalled.
     drifted_at: Option<Timestamp>,
-    figures: Board,
+    figures: SeriesStore,
 }
 
 /// The parts of a report that matter beyond load.
 #[derive(PartialEq)]
-struct Important<'a> {
+struct SignificantState<'a> {
     boot: MessageId,
     cluster: &'a ClusterId,
     region: &'a RegionName,
@@ -142,10 +142,10 @@ struct Important<'a> {
     slots: u32,
     draining: bool,
     runtimes: Option<&'a BTreeSet<NodeRuntime>>,
-    apps: Vec<(&'a AppName, Revision, &'a AppPhase, Served)>,
+    apps: Vec<(&'a AppName, Revision, &'a AppPhase, ServingState)>,
 }
 
-impl<'a> Important<'a> {
+impl<'a> SignificantState<'a> {
     fn of(status: &'a NodeStatus) -> Self {
         Self {
             boot: status.boot,
@@ -168,7 +168,7 @@ impl<'a> Important<'a> {
     }
 }
 
-impl Seen {
+impl NodeEntry {
     /// Whether the report is younger than the lifetime of a status.
     #[must_use]
     pub fn alive(&self, now: Timestamp) -> bool {
@@ -207,20 +207,20 @@ impl NodeRegistry {
 
     /// By app: the clusters whose living nodes have received it.
     #[must_use]
-    pub fn knowing(&self, now: Timestamp) -> BTreeMap<AppName, BTreeSet<ClusterId>> {
-        let mut knowing = BTreeMap::<AppName, BTreeSet<ClusterId>>::new();
+    pub fn informed_clusters(&self, now: Timestamp) -> BTreeMap<AppName, BTreeSet<ClusterId>> {
+        let mut informed = BTreeMap::<AppName, BTreeSet<ClusterId>>::new();
         for status in self.alive(now).map(|seen| &seen.status) {
             for app in &status.apps {
-                match knowing.get_mut(&app.app) {
+                match informed.get_mut(&app.app) {
                     Some(clusters) if clusters.contains(&status.cluster) => {}
                     Some(clusters) => _ = clusters.insert(status.cluster.clone()),
                     None => {
-                        knowing.insert(app.app.clone(), BTreeSet::from([status.cluster.clone()]));
+                        informed.insert(app.app.clone(), BTreeSet::from([status.cluster.clone()]));
                     }
                 }
             }
         }
-        knowing
+        informed
     }
 
     /// The registry after a start: nodes as stored, unsettled until they have had time to report.
@@ -228,13 +228,13 @@ impl NodeRegistry {
     pub fn new(stored: Vec<StatusRow>, nodes_max: usize, now: Timestamp) -> Self {
         let mut live = Self {
             admin_state: AdminState::default(),
-            whole_at: now,
+            full_read_at: now,
             nodes: BTreeMap::new(),
             nodes_max,
             last_heard: now,
             settles_at: after(now, STATUS_LIFETIME),
             drifted_at: None,
-            figures: Board::new(0),
+            figures: SeriesStore::new(0),
         };
         for row in stored {
             live.merge(row);
@@ -243,13 +243,13 @@ impl NodeRegistry {
     }
 
     /// Starts to keep metrics of calls, with up to `series` series.
-    pub fn keep_figures(&mut self, series: usize) {
-        self.figures = Board::new(series);
+    pub fn enable_figures(&mut self, series: usize) {
+        self.figures = SeriesStore::new(series);
     }
 
     /// The metrics of calls as callers experienced them.
     #[must_use]
-    pub const fn figures(&self) -> &Board {
+    pub const fn figures(&self) -> &SeriesStore {
         &self.figures
     }
 
@@ -260,7 +260,9 @@ impl NodeRegistry {
         }
         if now.since(self.last_heard) > STATUS_LIFETIME.as_duration() / 2 {
             self.settles_at = after(now, STATUS_LIFETIME);
-            self.nodes.values_mut().for_each(|seen| seen.heard = false);
+            self.nodes
+                .values_mut()
+                .for_each(|seen| seen.reported = false);
         }
         let Some(seen) = self.nodes.get_mut(&status.node) else {
             if self.nodes.len() >= self.nodes_max {
@@ -269,12 +271,12 @@ impl NodeRegistry {
             self.last_heard = now;
             self.nodes.insert(
                 status.node.clone(),
-                Seen {
+                NodeEntry {
                     status,
                     at: now,
                     written: None,
                     urgent: true,
-                    heard: true,
+                    reported: true,
                     replaced: VecDeque::new(),
                     rates: Rates::default(),
                 },
@@ -285,13 +287,14 @@ impl NodeRegistry {
             return Observation::Stale;
         }
         self.last_heard = now;
-        let important = !seen.alive(now) || Important::of(&seen.status) != Important::of(&status);
+        let important =
+            !seen.alive(now) || SignificantState::of(&seen.status) != SignificantState::of(&status);
         let rested = self
             .drifted_at
             .is_none_or(|at| now.since(at) >= DRIFT_PAUSE);
         let drifted = !important && rested && drifted(&seen.status, &status);
         seen.replace(status, now, &mut self.figures);
-        seen.heard = true;
+        seen.reported = true;
         seen.urgent |= important;
         if important {
             Observation::Important
@@ -313,18 +316,18 @@ impl NodeRegistry {
             Some(seen) => {
                 seen.replace(row.status, row.seen_at, &mut self.figures);
                 seen.written = Some(row.seen_at);
-                seen.heard = true;
+                seen.reported = true;
             }
             None => {
                 let node = row.status.node.clone();
                 self.nodes.insert(
                     node,
-                    Seen {
+                    NodeEntry {
                         status: row.status,
                         at: row.seen_at,
                         written: Some(row.seen_at),
                         urgent: false,
-                        heard: false,
+                        reported: false,
                         replaced: VecDeque::new(),
                         rates: Rates::default(),
                     },
@@ -334,13 +337,13 @@ impl NodeRegistry {
     }
 
     /// Records the enrolment of a node, which is from now on reached at these hosts.
-    pub fn let_in(&mut self, node: NodeId, hosts: Hosts) {
+    pub fn admit(&mut self, node: NodeId, hosts: Hosts) {
         self.admin_state.removed.remove(&node);
         self.admin_state.enrolled.insert(node, hosts);
     }
 
     /// Records the creation of a cluster; what nodes report about its place is ignored from now on.
-    pub fn made(&mut self, cluster: ClusterId, place: (RegionName, GeoPoint)) {
+    pub fn register_cluster(&mut self, cluster: ClusterId, place: (RegionName, GeoPoint)) {
         self.admin_state.places.insert(cluster, place);
     }
 
@@ -352,39 +355,39 @@ impl NodeRegistry {
 
     /// The stamp after which enrolments must be read; at intervals 0, i.e. all, because nodes removed long ago disappear without a new stamp.
     pub fn enrolments_after(&mut self, now: Timestamp) -> u64 {
-        if now.since(self.whole_at) < WHOLE {
+        if now.since(self.full_read_at) < FULL_READ_INTERVAL {
             return self.admin_state.stamp;
         }
-        self.whole_at = now;
+        self.full_read_at = now;
         0
     }
 
     /// Applies the administrative state; true if it changes what DNS servers must be told.
-    pub fn set_admin_state(&mut self, said: AdminState) -> bool {
+    pub fn set_admin_state(&mut self, update: AdminState) -> bool {
         let known = &mut self.admin_state;
         // A pass that began before a removal must not readmit the node.
-        if said.revision < known.revision {
+        if update.revision < known.revision {
             return false;
         }
-        if said.after == 0 {
+        if update.after == 0 {
             known.removed.clear();
         }
-        let mut changed = said.cordoned != known.cordoned;
-        for node in said.removed {
+        let mut changed = update.cordoned != known.cordoned;
+        for node in update.removed {
             known.enrolled.remove(&node);
             changed |= self.nodes.remove(&node).is_some();
             known.removed.insert(node);
         }
-        for node in said.enrolled.keys() {
+        for node in update.enrolled.keys() {
             known.removed.remove(node);
         }
         // A state read just before an enrolment, or the creation of a cluster, does not contain it and must not undo it: nodes that leave are
         // listed as removed as long as that matters, and explicitly created clusters are never deleted.
-        known.enrolled.extend(said.enrolled);
-        known.places.extend(said.places);
-        known.cordoned = said.cordoned;
-        known.revision = said.revision;
-        known.stamp = known.stamp.max(said.stamp);
+        known.enrolled.extend(update.enrolled);
+        known.places.extend(update.places);
+        known.cordoned = update.cordoned;
+        known.revision = update.revision;
+        known.stamp = known.stamp.max(update.stamp);
         changed
     }
 
@@ -408,30 +411,30 @@ impl NodeRegistry {
 
     /// A node, if it is known.
     #[must_use]
-    pub fn node(&self, node: &NodeId) -> Option<&Seen> {
+    pub fn node(&self, node: &NodeId) -> Option<&NodeEntry> {
         self.nodes.get(node)
     }
 
     /// Whether silent nodes may be considered dead.
     #[must_use]
     pub fn settled(&self, now: Timestamp) -> bool {
-        now >= self.settles_at || self.nodes.values().all(|seen| seen.heard)
+        now >= self.settles_at || self.nodes.values().all(|seen| seen.reported)
     }
 
     /// All nodes, by name.
-    pub fn nodes(&self) -> impl Iterator<Item = &Seen> {
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
         self.nodes.values()
     }
 
     /// The living nodes, by name.
-    pub fn alive(&self, now: Timestamp) -> impl Iterator<Item = &Seen> {
+    pub fn alive(&self, now: Timestamp) -> impl Iterator<Item = &NodeEntry> {
         self.nodes.values().filter(move |seen| seen.alive(now))
     }
 
     /// The clusters that have nodes, with region and position: as set at their creation, else as reported by the node heard last.
     #[must_use]
     pub fn clusters(&self) -> BTreeMap<ClusterId, (RegionName, GeoPoint)> {
-        let mut order: Vec<&Seen> = self.nodes.values().collect();
+        let mut order: Vec<&NodeEntry> = self.nodes.values().collect();
         order.sort_by_key(|seen| seen.at);
         order
             .into_iter()
@@ -498,11 +501,11 @@ impl NodeRegistry {
     }
 }
 
-impl Seen {
-    fn replace(&mut self, status: NodeStatus, at: Timestamp, figures: &mut Board) {
+impl NodeEntry {
+    fn replace(&mut self, status: NodeStatus, at: Timestamp, figures: &mut SeriesStore) {
         figures.observe((&self.status, self.at), (&status, at));
         if self.status.boot != status.boot {
-            if self.replaced.len() >= BOOTS {
+            if self.replaced.len() >= REPLACED_BOOTS_MAX {
                 self.replaced.pop_front();
             }
             self.replaced.push_back(self.status.boot);

@@ -10,12 +10,12 @@ use fdn_scheduling::place::Memory;
 use super::Planner;
 use super::by_app;
 use super::network::since;
-use super::preview::measure;
-use super::world::{Asked, World};
+use super::preview::demand_criteria;
+use super::world::{ClusterLoad, World};
 use crate::Error;
 use crate::app::fleet::admin_state;
 use crate::state::lock;
-use crate::store::asked::{AskedRow, asked_get, asked_set};
+use crate::store::cluster_load::{ClusterLoadRow, cluster_load_get, cluster_load_set};
 use crate::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
 use crate::store::node::node_observe;
 use crate::store::rtt::{link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert};
@@ -35,14 +35,14 @@ impl Planner {
         let now = fdn_service::now();
         // The controller that plans writes new ones.
         self.failovers = None;
-        self.store_observed(now).await?;
-        self.hear_others(now).await?;
+        self.store_observations(now).await?;
+        self.read_other_rtts(now).await?;
         let after = lock(&self.state.live).enrolments_after(now);
         let mut connection = self.state.store.read().await?;
         self.state.read_statuses(&mut connection).await?;
         let admin_state = admin_state(&mut connection, after).await?;
         let known = demand_list(&mut connection).await?;
-        let asked = asked_get(&mut connection).await?;
+        let loads = cluster_load_get(&mut connection).await?;
         drop(connection);
         let new = self.state.statuses.lock().await.take_new();
         let mut live = lock(&self.state.live);
@@ -55,12 +55,12 @@ impl Planner {
         lock(&self.state.demand).set_known(known);
         // Corrections are learnt by the controller that plans; those from this one's own time as planner are outdated.
         lock(&self.state.learner).retain(|_| false);
-        *lock(&self.state.asked) = asked.into_iter().map(asks).collect();
+        *lock(&self.state.cluster_loads) = loads.into_iter().map(from_row).collect();
         Ok(())
     }
 
     /// Stores the observations since the last pass.
-    pub(super) async fn store_observed(&self, now: Timestamp) -> Result<(), Error> {
+    pub(super) async fn store_observations(&self, now: Timestamp) -> Result<(), Error> {
         let state = &self.state;
         let statuses =
             lock(&state.live).take_unwritten(now, state.settings.planner.status_write_interval);
@@ -102,19 +102,19 @@ impl Planner {
     }
 
     /// Forgets, at intervals, prefixes that are no longer planned for; each app keeps at most as many as it may have bindings.
-    pub(super) async fn forget_demand(
+    pub(super) async fn prune_demand(
         &mut self,
         demand: &[DemandRow],
         world: &World,
         now: Timestamp,
     ) -> Result<(), Error> {
-        if since(self.forgot_at, now) < FORGET {
+        if since(self.demand_pruned_at, now) < FORGET {
             return Ok(());
         }
-        let measure = measure(&self.state, world, now);
+        let demand_criteria = demand_criteria(&self.state, world, now);
         let mut gone = Vec::new();
         for (app, rows) in by_app(demand, |row| &row.app) {
-            let prefixes = measure.forgotten(rows).into_iter();
+            let prefixes = demand_criteria.forgotten(rows).into_iter();
             gone.extend(prefixes.map(|prefix| (app, prefix)));
         }
         if !gone.is_empty() {
@@ -125,14 +125,14 @@ impl Planner {
                 Ok::<_, StoreError>(())
             })?;
         }
-        self.forgot_at = Some(now);
+        self.demand_pruned_at = Some(now);
         Ok(())
     }
 
     /// Reads, at intervals, the round trips that other controllers stored.
-    pub(super) async fn hear_others(&mut self, now: Timestamp) -> Result<(), Error> {
+    pub(super) async fn read_other_rtts(&mut self, now: Timestamp) -> Result<(), Error> {
         let state = &self.state;
-        if since(self.heard_at, now) < state.settings.geo.rtt_interval.as_duration() {
+        if since(self.rtt_read_at, now) < state.settings.geo.rtt_interval.as_duration() {
             return Ok(());
         }
         let margin = u64::try_from(CLOCKS.as_millis()).unwrap_or(u64::MAX);
@@ -153,45 +153,45 @@ impl Planner {
             .links
             .set(i64::try_from(known.len()).unwrap_or(i64::MAX));
         drop(known);
-        self.heard_at = Some(now);
+        self.rtt_read_at = Some(now);
         Ok(())
     }
 
     /// Stores, at intervals, the clusters' loads under the plans, for controllers that do not plan.
-    pub(super) async fn store_asked(
+    pub(super) async fn store_loads(
         &mut self,
-        asked: &BTreeMap<ClusterId, Asked>,
+        loads: &BTreeMap<ClusterId, ClusterLoad>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let pause = self.state.settings.planner.status_write_interval;
-        if since(self.asked_at, now) < pause.as_duration() {
+        if since(self.loads_stored_at, now) < pause.as_duration() {
             return Ok(());
         }
-        let rows: Vec<AskedRow> = asked.iter().map(row).collect();
-        in_transaction!(self.state.store, tx => asked_set(&mut tx, &rows, now).await)?;
-        self.asked_at = Some(now);
+        let rows: Vec<ClusterLoadRow> = loads.iter().map(row).collect();
+        in_transaction!(self.state.store, tx => cluster_load_set(&mut tx, &rows, now).await)?;
+        self.loads_stored_at = Some(now);
         Ok(())
     }
 }
 
-fn row((cluster, asked): (&ClusterId, &Asked)) -> AskedRow {
-    AskedRow {
+fn row((cluster, load): (&ClusterId, &ClusterLoad)) -> ClusterLoadRow {
+    ClusterLoadRow {
         cluster: cluster.clone(),
-        runs: asked.load.runs(),
-        erlangs: asked.load.erlangs(),
-        memory_mib: asked.memory.main,
-        gpu_memory_mib: asked.memory.gpu,
+        runs: load.load.runs(),
+        erlangs: load.load.erlangs(),
+        memory_mib: load.memory.main,
+        gpu_memory_mib: load.memory.gpu,
     }
 }
 
 /// The slots are added by a world, which knows those of its clusters.
-fn asks(row: AskedRow) -> (ClusterId, Asked) {
-    let asked = Asked {
+fn from_row(row: ClusterLoadRow) -> (ClusterId, ClusterLoad) {
+    let load = ClusterLoad {
         load: Load::of_slots(0).asking(row.erlangs, row.runs),
         memory: Memory {
             main: row.memory_mib,
             gpu: row.gpu_memory_mib,
         },
     };
-    (row.cluster, asked)
+    (row.cluster, load)
 }

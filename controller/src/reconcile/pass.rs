@@ -9,17 +9,17 @@ use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 
-use super::actual::{Factors, Learner, Learnt};
+use super::actual::{Factors, Learner, PredictionAccuracy};
 use super::difference::{Difference, difference};
 use super::dwell::Dwell;
 use super::forms::{self, Variants, decide_all};
 use super::holders;
-use super::place::{Before, Placed, Planning, place_all};
+use super::pass_recorder::PassRecorder;
+use super::place::{AppPlacement, PlanInput, PreviousPlans, place_all};
+use super::prefixes::{DemandCriteria, DemandedPrefixes};
 use super::reason::Failovers;
-use super::record::Tape;
 use super::serving::Serving;
-use super::wanted::{Measure, Wanted};
-use super::world::{Asked, Profiles, World};
+use super::world::{ClusterLoad, Profiles, World};
 use super::{Versions, by_app};
 use crate::state::lock;
 use crate::store::app::AppRow;
@@ -45,7 +45,7 @@ pub struct Rows<'a> {
 
 /// The parameters of a pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct PassSettings {
     /// The most bindings of one app.
     pub limit: usize,
     /// The half-life of demand.
@@ -58,7 +58,7 @@ pub struct Course {
 
 /// State that is carried over from pass to pass.
 #[derive(Debug)]
-pub struct Past<'a> {
+pub struct PassState<'a> {
     /// The bound on moves for a gain.
     pub moves: &'a mut Moves,
     /// Groups that were moved recently.
@@ -73,15 +73,15 @@ pub struct Past<'a> {
 
 /// The present and the desired state of an app.
 #[derive(Debug)]
-pub struct Decided<'a> {
+pub struct AppDecision<'a> {
     /// The app's row.
     pub app: &'a AppRow,
     /// The present plans and bindings, by group and prefix.
-    pub before: Before<'a>,
+    pub before: PreviousPlans<'a>,
     /// The present bindings as stored.
     pub stored: &'a [BindingRow],
     /// The desired plans and bindings.
-    pub placed: Placed,
+    pub placed: AppPlacement,
     /// The difference between the two.
     pub difference: Difference,
     /// The forms that clusters must serve.
@@ -92,19 +92,19 @@ pub struct Decided<'a> {
 
 /// The result of a pass.
 #[derive(Debug)]
-pub struct Passed<'a> {
+pub struct PassOutcome<'a> {
     /// The apps that were planned.
-    pub apps: Vec<Decided<'a>>,
+    pub apps: Vec<AppDecision<'a>>,
     /// The prefixes with demand, whether they were planned for or not.
     pub known: BTreeSet<(AppName, ClientPrefix)>,
     /// The load and memory need of each cluster under the plans.
-    pub asked: BTreeMap<ClusterId, Asked>,
+    pub loads: BTreeMap<ClusterId, ClusterLoad>,
     /// Groups whose move for a gain was deferred by the bound on moves.
     pub deferred: usize,
     /// Groups that no cluster can take.
     pub unplaced: usize,
     /// The accuracy of predictions.
-    pub learnt: Learnt,
+    pub learnt: PredictionAccuracy,
 }
 
 /// Plans every app. `rate` gives the call rate of an app, per second.
@@ -115,9 +115,9 @@ pub fn pass<'a>(
     world: &World,
     rows: Rows<'a>,
     rate: impl Fn(&AppName) -> f64,
-    course: &Course,
-    past: Past<'_>,
-) -> Result<Passed<'a>, fdn_scheduling::Error> {
+    settings: &PassSettings,
+    state: PassState<'_>,
+) -> Result<PassOutcome<'a>, fdn_scheduling::Error> {
     let (plans, bindings, demand) = (
         by_app(rows.plans, |p| &p.app),
         by_app(rows.bindings, |b| &b.app),
@@ -125,12 +125,12 @@ pub fn pass<'a>(
     );
     let asked = |app: &AppRow| demand.get(&app.name).copied().unwrap_or_default();
     let bound = |app: &AppRow| bindings.get(&app.name).copied().unwrap_or_default();
-    let befores: Vec<Before<'a>> = rows
+    let befores: Vec<PreviousPlans<'a>> = rows
         .apps
         .iter()
         .map(|app| {
             let plans = plans.get(&app.name).copied().unwrap_or_default();
-            Before::new(plans, bound(app))
+            PreviousPlans::new(plans, bound(app))
         })
         .collect();
     let versions = Versions::new(rows.versions);
@@ -140,63 +140,72 @@ pub fn pass<'a>(
         .map(|app| versions.variants(&app.workflow))
         .collect();
     let mut known = known_of(world, rows.apps, &versions);
-    let mut learnt = Learnt::default();
+    let mut learnt = PredictionAccuracy::default();
     let (factors, forms) = {
-        let mut learner = lock(past.learner);
+        let mut learner = lock(state.learner);
         for ((app, known), variants) in rows.apps.iter().zip(&known).zip(&variants) {
             let of = (&known.0, &known.1, variants);
-            learner.learn(world, &app.name, of, course.now, &mut learnt);
+            learner.learn(world, &app.name, of, settings.now, &mut learnt);
         }
-        let mut factors = factors(world, rows.apps, &known, &learner, course.now);
+        let mut factors = factors(world, rows.apps, &known, &learner, settings.now);
         let apps = rows.apps.iter().zip(&variants);
-        let of = (&*learner, course.now);
+        let of = (&*learner, settings.now);
         let forms = decide_all(world, apps, &mut known, &mut factors, of, &rate);
         (factors, forms)
     };
-    let measure = Measure {
+    let criteria = DemandCriteria {
         called: world.called(),
-        limit: course.limit,
-        memory: course.memory,
-        now: course.now,
+        limit: settings.limit,
+        memory: settings.memory,
+        now: settings.now,
     };
-    let dwell = &*past.dwell;
-    let plannings: Vec<Planning<'_>> = rows
+    let dwell = &*state.dwell;
+    let plannings: Vec<PlanInput<'_>> = rows
         .apps
         .iter()
         .zip(&known)
         .zip(&befores)
         .zip(&factors)
         .map(
-            |(((app, (workflow, profiles, serving)), before), factors)| Planning {
+            |(((app, (workflow, profiles, serving)), before), factors)| PlanInput {
                 workflow,
                 profiles,
                 serving,
                 factors,
                 dwelling: dwell.of(&app.name),
-                failovers: past.failovers.of(&app.name),
+                failovers: state.failovers.of(&app.name),
                 before,
-                demand: Wanted::of(asked(app), &measure),
+                demand: DemandedPrefixes::of(asked(app), &criteria),
                 rate: Rate::per_second(rate(&app.name)),
-                fixed: !course.settled && !before.is_empty(),
+                fixed: !settings.settled && !before.is_empty(),
             },
         )
         .collect();
     let apps: Vec<&str> = rows.apps.iter().map(|row| row.name.as_str()).collect();
-    let mut tape = past.record.map(|into| Tape::new(course.now, &apps, into));
-    let placed = place_all(world, &plannings, course.limit, past.moves, tape.as_mut())?;
+    let mut recorder = state
+        .record
+        .map(|into| PassRecorder::new(settings.now, &apps, into));
+    let placed = place_all(
+        world,
+        &plannings,
+        settings.limit,
+        state.moves,
+        recorder.as_mut(),
+    )?;
     drop(plannings);
     for (app, group, cluster) in placed.gained {
-        past.dwell
-            .note(&rows.apps[app].name, group, cluster, course.now);
+        state
+            .dwell
+            .note(&rows.apps[app].name, group, cluster, settings.now);
     }
-    let forms = choices(world, (rows.apps, &known), forms, course.settled);
+    let forms = choices(world, (rows.apps, &known), forms, settings.settled);
     let apps = rows.apps.iter().zip(befores).zip(placed.apps).zip(forms);
-    Ok(Passed {
+    Ok(PassOutcome {
         apps: apps
             .zip(&known)
             .filter_map(|((((app, before), placed), forms), known)| {
                 let placed = placed?;
-                Some(Decided {
+                Some(AppDecision {
                     forms,
                     unfit: holders::unfit(world, &known.0, &known.1),
                     app,
@@ -212,7 +221,7 @@ pub fn pass<'a>(
             .iter()
             .map(|row| (row.app.clone(), row.prefix))
             .collect(),
-        asked: placed.asked,
+        loads: placed.loads,
         deferred: placed.deferred,
         unplaced: placed.unplaced,
         learnt,
@@ -239,7 +248,7 @@ fn known_of(
 fn choices(
     world: &World,
     (apps, known): (&[AppRow], &[(Workflow, Profiles, Serving)]),
-    decided: Vec<Option<forms::Decided>>,
+    decided: Vec<Option<forms::FormDecisions>>,
     settled: bool,
 ) -> Vec<FormChoices> {
     let all = apps.iter().zip(known).zip(decided);

@@ -13,20 +13,20 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use fdn_core::workflow::Workflow;
 use fdn_core::{ClientPrefix, ClusterId, Millis, StageName};
-use fdn_scheduling::compete::{Moves, Offer, Outcome, Rate, Verdict};
+use fdn_scheduling::compete::{GroupDemand, Moves, Outcome, Rate, Verdict};
 use fdn_scheduling::dag::Dag;
-use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
+use fdn_scheduling::place::{ClusterIndex, Constraints, Problem};
 
 use super::actual::Factors;
-use super::ahead::{self, Gains};
-use super::dwell::Moved;
+use super::dwell::RecentMoves;
 use super::groups::{Group, Groups};
+use super::pass_recorder::PassRecorder;
+use super::prefixes::DemandedPrefixes;
+use super::preload::{self, Gains};
 use super::reason;
 pub use super::reason::PlanExplanation;
-use super::record::Tape;
 use super::serving::Serving;
-use super::wanted::Wanted;
-use super::world::{Asked, Profiles, World};
+use super::world::{ClusterLoad, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
 
@@ -43,7 +43,7 @@ pub struct GroupPlan {
 
 /// The desired plans and bindings of an app.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Placed {
+pub struct AppPlacement {
     /// The plans by group name.
     pub plans: BTreeMap<String, GroupPlan>,
     /// By prefix: the entry cluster, and the name of the plan.
@@ -51,10 +51,10 @@ pub struct Placed {
     /// Why groups could not be placed, one text each; they stay as they were.
     pub unplaced: Vec<String>,
     /// Clusters that would serve some of its clients better once they are ready.
-    pub ahead: BTreeSet<ClusterId>,
+    pub preload: BTreeSet<ClusterId>,
 }
 
-impl Placed {
+impl AppPlacement {
     /// The clusters that any plan uses.
     #[must_use]
     pub fn primaries(&self) -> BTreeSet<ClusterId> {
@@ -67,12 +67,12 @@ impl Placed {
 
 /// The previous plans and bindings of an app.
 #[derive(Clone, Debug, Default)]
-pub struct Before<'a> {
+pub struct PreviousPlans<'a> {
     pub(super) plans: BTreeMap<&'a str, &'a PlanRow>,
     pub(super) bindings: BTreeMap<ClientPrefix, &'a BindingRow>,
 }
 
-impl<'a> Before<'a> {
+impl<'a> PreviousPlans<'a> {
     /// Indexes the rows of one app.
     #[must_use]
     pub fn new(plans: &'a [PlanRow], bindings: &'a [BindingRow]) -> Self {
@@ -170,7 +170,7 @@ impl<'a> Before<'a> {
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// An app to be planned.
-pub struct Planning<'a> {
+pub struct PlanInput<'a> {
     /// The workflow that it runs.
     pub workflow: &'a Workflow,
     /// The run-time profiles of its stages.
@@ -180,13 +180,13 @@ pub struct Planning<'a> {
     /// The corrections of run times.
     pub factors: &'a Factors,
     /// Groups that were moved for a gain recently.
-    pub dwelling: Option<&'a Moved>,
+    pub dwelling: Option<&'a RecentMoves>,
     /// Its plans that were made for a failover.
-    pub failovers: Option<&'a reason::OfApp>,
+    pub failovers: Option<&'a reason::AppFailovers>,
     /// The previous plans and bindings.
-    pub before: &'a Before<'a>,
+    pub before: &'a PreviousPlans<'a>,
     /// The prefixes with demand.
-    pub demand: Wanted,
+    pub demand: DemandedPrefixes,
     /// The call rate of all its clients.
     pub rate: Rate,
     /// Whether its plans stay as they are; then only its load counts.
@@ -195,11 +195,11 @@ pub struct Planning<'a> {
 
 /// The desired plans of the whole network.
 #[derive(Debug, Default)]
-pub struct PlacedAll {
+pub struct NetworkPlacement {
     /// By app, in the given order; `None` for those that stay as they are.
-    pub apps: Vec<Option<Placed>>,
+    pub apps: Vec<Option<AppPlacement>>,
     /// The load and memory need of each cluster under the plans.
-    pub asked: BTreeMap<ClusterId, Asked>,
+    pub loads: BTreeMap<ClusterId, ClusterLoad>,
     /// The number of groups that no cluster can take.
     pub unplaced: usize,
     /// The number of groups whose move for a gain was deferred by the bound on moves.
@@ -209,47 +209,47 @@ pub struct PlacedAll {
 }
 
 /// Clients of one app with the same previous clusters and the same group.
-struct Crowd<'a> {
+struct ClientSet<'a> {
     app: usize,
     /// The number of their group.
     group: usize,
     dag: &'a Dag,
     members: Vec<ClientPrefix>,
     previous: Option<Vec<ClusterIndex>>,
-    bars: Option<&'a Bars>,
+    constraints: Option<&'a Constraints>,
     factors: Option<&'a [f64]>,
     dwells: bool,
     rate: Rate,
     fixed: bool,
 }
 
-impl Crowd<'_> {
-    fn offer<'b>(&'b self, groups: &'b Groups) -> Offer<'b> {
-        Offer {
+impl ClientSet<'_> {
+    fn demand<'b>(&'b self, groups: &'b Groups) -> GroupDemand<'b> {
+        GroupDemand {
             app: self.app,
             dag: self.dag,
             distance: &groups.get(self.group).distance,
             rate: self.rate,
             before: self.previous.as_deref(),
-            bars: self.bars,
+            constraints: self.constraints,
             factors: self.factors,
             dwells: self.dwells,
         }
     }
 }
 
-/// Plans all apps, each with at most `limit` bindings; `moves` bounds the moves for a gain. Inputs and decisions are recorded on the `tape`.
+/// Plans all apps, each with at most `limit` bindings; `moves` bounds the moves for a gain. Inputs and decisions are recorded by the `recorder`.
 ///
 /// # Errors
 /// When a profile's time or a distance is negative or not finite.
 pub fn place_all(
     world: &World,
-    apps: &[Planning<'_>],
+    apps: &[PlanInput<'_>],
     limit: usize,
     moves: &mut Moves,
-    tape: Option<&mut Tape<'_>>,
-) -> Result<PlacedAll, fdn_scheduling::Error> {
-    let chosen = |app: &Planning<'_>| app.demand.chosen(world.located(), limit);
+    recorder: Option<&mut PassRecorder<'_>>,
+) -> Result<NetworkPlacement, fdn_scheduling::Error> {
+    let chosen = |app: &PlanInput<'_>| app.demand.chosen(world.located(), limit);
     let chosen: Vec<BTreeSet<ClientPrefix>> = apps.iter().map(chosen).collect();
     let nobody = ClientPrefix::new(NOBODY, 0);
     let everybody = chosen.iter().flatten().copied().chain([nobody]);
@@ -258,9 +258,9 @@ pub fn place_all(
         .iter()
         .map(|app| world.dag(app.workflow, app.profiles))
         .collect::<Result<Vec<Dag>, _>>()?;
-    let mut crowds = Vec::new();
+    let mut sets = Vec::new();
     for (at, (app, chosen)) in apps.iter().zip(chosen).enumerate() {
-        crowds.extend(crowds_of(
+        sets.extend(client_sets_of(
             world,
             &groups,
             (at, app),
@@ -269,14 +269,14 @@ pub fn place_all(
             nobody,
         ));
     }
-    let mut placed = PlacedAll {
+    let mut placed = NetworkPlacement {
         apps: apps
             .iter()
-            .map(|app| (!app.fixed).then(Placed::default))
+            .map(|app| (!app.fixed).then(AppPlacement::default))
             .collect(),
-        ..PlacedAll::default()
+        ..NetworkPlacement::default()
     };
-    compete(world, apps, (&groups, &crowds), moves, tape, &mut placed)?;
+    compete(world, apps, (&groups, &sets), moves, recorder, &mut placed)?;
     Ok(placed)
 }
 
@@ -288,11 +288,11 @@ pub fn place(
     world: &World,
     workflow: &Workflow,
     profiles: &Profiles,
-    before: &Before<'_>,
+    before: &PreviousPlans<'_>,
     prefixes: impl IntoIterator<Item = ClientPrefix>,
     limit: usize,
-) -> Result<Placed, fdn_scheduling::Error> {
-    let app = Planning {
+) -> Result<AppPlacement, fdn_scheduling::Error> {
+    let app = PlanInput {
         workflow,
         profiles,
         serving: &world.serving(None, workflow, profiles),
@@ -300,7 +300,7 @@ pub fn place(
         dwelling: None,
         failovers: None,
         before,
-        demand: Wanted::alike(prefixes, 0.0),
+        demand: DemandedPrefixes::uniform(prefixes, 0.0),
         rate: Rate::default(),
         fixed: false,
     };
@@ -309,14 +309,14 @@ pub fn place(
 }
 
 /// An app's clients by group and previous clusters, in this order.
-fn crowds_of<'a>(
+fn client_sets_of<'a>(
     world: &World,
     groups: &Groups,
-    (at, app): (usize, &Planning<'a>),
+    (at, app): (usize, &PlanInput<'a>),
     dag: &'a Dag,
     chosen: BTreeSet<ClientPrefix>,
     nobody: ClientPrefix,
-) -> Vec<Crowd<'a>> {
+) -> Vec<ClientSet<'a>> {
     let weights: BTreeMap<ClientPrefix, f64> = app.demand.all.iter().copied().collect();
     let whole: f64 = chosen.iter().filter_map(|prefix| weights.get(prefix)).sum();
     let known = chosen.len();
@@ -359,12 +359,12 @@ fn crowds_of<'a>(
                 // Nobody has asked DNS lately: prefixes count alike.
                 known => members.len() as f64 / known as f64,
             };
-            Crowd {
+            ClientSet {
                 app: at,
                 group,
                 dag,
                 members,
-                bars: app.serving.bars(previous.as_deref()),
+                constraints: app.serving.constraints(previous.as_deref()),
                 factors: app.factors.as_slice(),
                 dwells: dwells(app, &groups.get(group).name, entry(previous.as_deref())),
                 previous,
@@ -376,7 +376,7 @@ fn crowds_of<'a>(
 }
 
 /// Whether a group was moved to its present cluster for a gain so recently that it must dwell.
-fn dwells(app: &Planning<'_>, group: &str, cluster: Option<&ClusterId>) -> bool {
+fn dwells(app: &PlanInput<'_>, group: &str, cluster: Option<&ClusterId>) -> bool {
     let (Some(moved), Some(cluster)) = (app.dwelling, cluster) else {
         return false;
     };
@@ -385,77 +385,79 @@ fn dwells(app: &Planning<'_>, group: &str, cluster: Option<&ClusterId>) -> bool 
 
 fn compete(
     world: &World,
-    apps: &[Planning<'_>],
-    (groups, crowds): (&Groups, &[Crowd<'_>]),
+    apps: &[PlanInput<'_>],
+    (groups, client_sets): (&Groups, &[ClientSet<'_>]),
     moves: &mut Moves,
-    mut tape: Option<&mut Tape<'_>>,
-    placed: &mut PlacedAll,
+    mut recorder: Option<&mut PassRecorder<'_>>,
+    placed: &mut NetworkPlacement,
 ) -> Result<(), fdn_scheduling::Error> {
-    let (fixed, free): (Vec<&Crowd<'_>>, Vec<_>) = crowds.iter().partition(|crowd| crowd.fixed);
-    let settled: Vec<Offer<'_>> = fixed.iter().map(|crowd| crowd.offer(groups)).collect();
-    let offers: Vec<Offer<'_>> = free.iter().map(|crowd| crowd.offer(groups)).collect();
-    let mut decisions: Vec<Option<Decided>> = Vec::new();
+    let (fixed, free): (Vec<&ClientSet<'_>>, Vec<_>) =
+        client_sets.iter().partition(|clients| clients.fixed);
+    let settled: Vec<GroupDemand<'_>> =
+        fixed.iter().map(|clients| clients.demand(groups)).collect();
+    let demands: Vec<GroupDemand<'_>> = free.iter().map(|clients| clients.demand(groups)).collect();
+    let mut decisions: Vec<Option<GroupDecision>> = Vec::new();
     decisions.resize_with(free.len(), || None);
     let mut gains: BTreeMap<usize, Gains> = BTreeMap::new();
-    let pass = world.pass(&settled, &offers);
+    let pass = world.pass(&settled, &demands);
     let moves_before = *moves;
     let competition = pass.run(moves, |at, problem, outcome| {
-        if let Some(tape) = &mut tape {
-            tape.note(at, outcome);
+        if let Some(recorder) = &mut recorder {
+            recorder.note(at, outcome);
         }
         placed.deferred += usize::from(outcome.verdict == Verdict::Deferred);
         placed.unplaced += usize::from(outcome.verdict == Verdict::Unplaced);
-        let (crowd, group) = (free[at], groups.get(free[at].group));
+        let (clients, group) = (free[at], groups.get(free[at].group));
         if outcome.verdict == Verdict::Better {
-            let entry = crowd.dag.entry().get();
+            let entry = clients.dag.entry().get();
             let place = outcome.clusters.get(entry).and_then(|c| world.name_of(*c));
-            let gained = place.map(|place| (crowd.app, group.name.clone(), place.clone()));
+            let gained = place.map(|place| (clients.app, group.name.clone(), place.clone()));
             placed.gained.extend(gained);
         }
-        let come = apps[crowd.app]
+        let come = apps[clients.app]
             .serving
-            .lacking_time(crowd.previous.as_deref());
+            .lacking_time(clients.previous.as_deref());
         if !come.is_empty() {
-            let gains = gains.entry(crowd.app).or_default();
-            let cost = ahead::cost(problem, &outcome.clusters);
-            gains.note(problem, come, (cost, crowd.rate), world.margin());
+            let gains = gains.entry(clients.app).or_default();
+            let cost = preload::cost(problem, &outcome.clusters);
+            gains.note(problem, come, (cost, clients.rate), world.margin());
         }
-        let before = apps[crowd.app].before;
+        let before = apps[clients.app].before;
         decisions[at] = Some(decided(
             world,
-            &apps[crowd.app],
+            &apps[clients.app],
             before,
             group,
-            crowd,
+            clients,
             problem,
             outcome,
         ));
     })?;
-    if let Some(tape) = tape {
+    if let Some(recorder) = recorder {
         let all = fixed.iter().chain(&free);
-        let names = all.map(|crowd| groups.get(crowd.group).name.as_str());
+        let names = all.map(|clients| groups.get(clients.group).name.as_str());
         let names: Vec<&str> = names.collect();
-        tape.write(&pass, &names, (moves_before, *moves), &competition);
+        recorder.write(&pass, &names, (moves_before, *moves), &competition);
     }
-    placed.asked = world.asked_in(&competition);
+    placed.loads = world.loads_after(&competition);
     for (app, gains) in gains {
         if let Some(app) = &mut placed.apps[app] {
             let best = gains.best().into_iter();
-            app.ahead = best.filter_map(|c| world.name_of(c).cloned()).collect();
+            app.preload = best.filter_map(|c| world.name_of(c).cloned()).collect();
         }
     }
     // In the order of groups, not of turns: names must not depend on the load.
-    for (crowd, decision) in free.iter().zip(decisions) {
-        let group = groups.get(crowd.group);
-        if let (Some(decision), Some(app)) = (decision, &mut placed.apps[crowd.app]) {
-            app.add(apps[crowd.app].before, group, crowd, decision);
+    for (clients, decision) in free.iter().zip(decisions) {
+        let group = groups.get(clients.group);
+        if let (Some(decision), Some(app)) = (decision, &mut placed.apps[clients.app]) {
+            app.add(apps[clients.app].before, group, clients, decision);
         }
     }
     Ok(())
 }
 
 /// The decision about a set of clients.
-enum Decided {
+enum GroupDecision {
     /// Where its stages run, and why.
     Placed(GroupPlan),
     /// No cluster can take it, for this reason.
@@ -464,26 +466,26 @@ enum Decided {
 
 fn decided(
     world: &World,
-    app: &Planning<'_>,
-    before: &Before<'_>,
+    app: &PlanInput<'_>,
+    before: &PreviousPlans<'_>,
     group: &Group,
-    crowd: &Crowd<'_>,
+    clients: &ClientSet<'_>,
     problem: &Problem<'_>,
     outcome: &Outcome,
-) -> Decided {
+) -> GroupDecision {
     let names = |clusters: &[ClusterIndex]| -> Vec<ClusterId> {
         let known = clusters.iter().filter_map(|c| world.name_of(*c));
         known.cloned().collect()
     };
     let explain = || {
-        let previous = crowd.previous.as_deref().map(names);
+        let previous = clients.previous.as_deref().map(names);
         // A previous placement with a deleted cluster cannot be named completely; the explanation is then that of a first placement.
-        let previous = previous.filter(|names| names.len() == crowd.dag.given());
+        let previous = previous.filter(|names| names.len() == clients.dag.given());
         world.explain(problem, &group.key, app.serving, previous.as_deref())
     };
     if outcome.verdict == Verdict::Unplaced {
         let why = explain().err().map(|error| error.to_string());
-        return Decided::Unplaced(why.unwrap_or_else(|| "no cluster can take it".to_owned()));
+        return GroupDecision::Unplaced(why.unwrap_or_else(|| "no cluster can take it".to_owned()));
     }
     let stages: BTreeMap<StageName, ClusterId> = app
         .workflow
@@ -495,36 +497,42 @@ fn decided(
     let kept = !outcome.verdict.moves() && before.has(&group.name, &stages);
     let verdict = outcome.verdict;
     let explanation = if kept {
-        let name = before.plan_name(crowd.members.first(), &group.name);
+        let name = before.plan_name(clients.members.first(), &group.name);
         let failover = app.failovers.and_then(|all| all.get(name));
         failover.and_then(|of| PlanExplanation::renewed(of, (verdict, problem), || explain().ok()))
     } else {
         let explained = explain().ok();
         explained.map(|steering| PlanExplanation::of(steering, verdict))
     };
-    Decided::Placed(GroupPlan {
+    GroupDecision::Placed(GroupPlan {
         stages,
         explanation,
         latency: Some(outcome.latency),
     })
 }
 
-impl Placed {
-    fn add(&mut self, before: &Before<'_>, group: &Group, crowd: &Crowd<'_>, decided: Decided) {
+impl AppPlacement {
+    fn add(
+        &mut self,
+        before: &PreviousPlans<'_>,
+        group: &Group,
+        clients: &ClientSet<'_>,
+        decided: GroupDecision,
+    ) {
         match decided {
-            Decided::Placed(plan) => {
-                let entry = crowd.dag.task(crowd.dag.entry()).name.parse().ok();
+            GroupDecision::Placed(plan) => {
+                let entry = clients.dag.task(clients.dag.entry()).name.parse().ok();
                 let cluster = entry.and_then(|entry: StageName| plan.stages.get(&entry).cloned());
                 let name = self.add_plan(&group.name, plan);
                 let Some(cluster) = cluster else { return };
-                for prefix in &crowd.members {
+                for prefix in &clients.members {
                     self.bindings
                         .insert(*prefix, (cluster.clone(), name.clone()));
                 }
             }
-            Decided::Unplaced(why) => {
+            GroupDecision::Unplaced(why) => {
                 self.unplaced.push(why);
-                self.keep(before, &crowd.members);
+                self.keep(before, &clients.members);
             }
         }
     }
@@ -566,7 +574,7 @@ impl Placed {
     }
 
     /// Leaves clients where they were.
-    fn keep(&mut self, before: &Before<'_>, members: &[ClientPrefix]) {
+    fn keep(&mut self, before: &PreviousPlans<'_>, members: &[ClientPrefix]) {
         for prefix in members {
             let Some((binding, plan)) = before.plan(*prefix) else {
                 continue;

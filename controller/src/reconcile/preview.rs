@@ -14,11 +14,11 @@ use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
 use super::actual::Factors;
-use super::forms::{Asking, Variants, decide, decide_all};
+use super::forms::{FormInput, Variants, decide, decide_all};
 use super::pass::factors;
-use super::place::{Before, Placed, Planning, place_all};
+use super::place::{AppPlacement, PlanInput, PreviousPlans, place_all};
+use super::prefixes::{DemandCriteria, DemandedPrefixes};
 use super::serving::Serving;
-use super::wanted::{Measure, Wanted};
 use super::world::{Profiles, World};
 use super::{Inputs, Versions, by_app, load};
 use crate::Error;
@@ -26,7 +26,7 @@ use crate::state::{State, lock};
 use crate::store::app::AppRow;
 
 /// What is to be placed.
-pub struct Wish<'a> {
+pub struct PreviewRequest<'a> {
     /// The app's name, if it exists: its row, measurements and demand are then used.
     pub app: Option<&'a AppName>,
     /// The workflow to run.
@@ -50,7 +50,7 @@ pub struct Wish<'a> {
 /// The result of a preview.
 pub struct Preview {
     /// The plans and bindings.
-    pub placed: Placed,
+    pub placed: AppPlacement,
     /// The call rate that was assumed, per second.
     pub rate: f64,
     /// The profiles of the stages that were used.
@@ -59,16 +59,16 @@ pub struct Preview {
     /// calls, the run time on a node of speed 1.
     pub times: BTreeMap<StageName, Millis>,
     /// The effects of the hypothetical changes; `None` if there were none.
-    pub changed: Option<Changed>,
+    pub changed: Option<WhatIfEffects>,
     /// The evaluation of each form in each cluster.
     pub forms: Vec<FormTerms>,
 }
 
 /// The effects of hypothetical changes.
 #[derive(Debug, Default)]
-pub struct Changed {
+pub struct WhatIfEffects {
     /// The app's plans and bindings without them.
-    pub before: Placed,
+    pub before: AppPlacement,
     /// The number of clients of other apps that would be sent elsewhere.
     pub others_moved: usize,
     /// The number of groups of other apps that no cluster could take.
@@ -79,69 +79,78 @@ pub struct Changed {
 ///
 /// # Errors
 /// When the store fails, or a time is negative or not finite.
-pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
+pub async fn preview(
+    state: &State,
+    request: &PreviewRequest<'_>,
+    now: Timestamp,
+) -> Result<Preview, Error> {
     let known = lock(&state.live).stamp();
     let inputs = load(state, false, known).await?;
     let real = state.world(now);
     // Measurements of functions stay valid when nodes are assumed away.
-    let world = state.world_if(wish.what_if, now)?.knowing(&real);
+    let world = state
+        .world_if(request.what_if, now)?
+        .with_measurements_of(&real);
     let world = world.with_prices(inputs.prices.clone());
     let real = real.with_prices(inputs.prices.clone());
     let others: Vec<&AppRow> = inputs
         .apps
         .iter()
-        .filter(|app| Some(&app.name) != wish.app)
+        .filter(|app| Some(&app.name) != request.app)
         .collect();
     let versions = Versions::new(&inputs.versions);
-    let workflow = match wish.app {
-        Some(app) => real.learned(app, &wish.workflow),
-        None => wish.workflow.clone(),
+    let workflow = match request.app {
+        Some(app) => real.learned(app, &request.workflow),
+        None => request.workflow.clone(),
     };
-    let known = |stage: &Stage| (wish.expected)(stage).unwrap_or_else(|| versions.expected(stage));
-    let profiles = profiles_of(wish, &real, &workflow, known);
-    let rate = wish.rate.unwrap_or_else(|| match wish.app {
+    let known =
+        |stage: &Stage| (request.expected)(stage).unwrap_or_else(|| versions.expected(stage));
+    let profiles = profiles_of(request, &real, &workflow, known);
+    let rate = request.rate.unwrap_or_else(|| match request.app {
         Some(app) => lock(&state.live).rate(app, now),
         None => 0.0,
     });
-    let measure = measure(state, &real, now);
-    let demand = match wish.clients.as_slice() {
+    let demand_criteria = demand_criteria(state, &real, now);
+    let demand = match request.clients.as_slice() {
         [] => {
             let asked = by_app(&inputs.demand, |row| &row.app);
-            let own = wish.app.and_then(|app| asked.get(app).copied());
-            Wanted::of(own.unwrap_or_default(), &measure)
+            let own = request.app.and_then(|app| asked.get(app).copied());
+            DemandedPrefixes::of(own.unwrap_or_default(), &demand_criteria)
         }
-        named => Wanted::alike(named.iter().copied(), 1.0),
+        named => DemandedPrefixes::uniform(named.iter().copied(), 1.0),
     };
     let weights: BTreeMap<ClientPrefix, f64> = demand.all.iter().copied().collect();
     // Corrections do not apply to another function under the name of an existing app.
-    let learnt = wish.app.filter(|_| !wish.replaces);
+    let learnt = request.app.filter(|_| !request.replaces);
     let factors_in = |world: &World| {
         learnt.map_or_else(Factors::default, |app| {
             let stages = lock(&state.learner).of(world, app);
             stages.factors(world, (&workflow, &profiles), now)
         })
     };
-    let row = wish.app.filter(|_| !wish.replaces);
+    let row = request.app.filter(|_| !request.replaces);
     let row = row.and_then(|app| inputs.apps.iter().find(|row| row.name == *app));
-    let variants = match &wish.variants {
+    let variants = match &request.variants {
         Some(variants) => variants.clone(),
         None => versions.variants(&workflow),
     };
     let nothing = FormChoices::new();
-    let asking = asking(row, (&workflow, &variants), &nothing, rate);
-    let forms_in = |world: &World| decide(world, &lock(&state.learner), &asking, now);
+    let input = form_input(row, (&workflow, &variants), &nothing, rate);
+    let forms_in = |world: &World| decide(world, &lock(&state.learner), &input, now);
     // Given clients are all that is asked about; otherwise known places would be planned for as well.
-    let limit = match wish.clients.len() {
+    let limit = match request.clients.len() {
         0 => state.settings.planner.bindings_per_app as usize,
         named => named,
     };
-    let past = wish
+    let past = request
         .app
-        .filter(|_| !wish.replaces && !wish.what_if.is_empty());
-    let past = past.map_or_else(Before::default, |app| before_of(&inputs, app));
+        .filter(|_| !request.replaces && !request.what_if.is_empty());
+    let past = past.map_or_else(PreviousPlans::default, |app| {
+        previous_plans_of(&inputs, app)
+    });
     let placed_in = |world: &World, mut moves: Moves| {
         let (forms, of) = (forms_in(world), (&workflow, &profiles));
-        let own = Planning {
+        let own = PlanInput {
             workflow: &workflow,
             profiles: &profiles,
             serving: &world.serving_in(learnt, of, &forms),
@@ -153,12 +162,12 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             rate: Rate::per_second(rate),
             fixed: false,
         };
-        let stay = wish.what_if.is_empty();
+        let stay = request.what_if.is_empty();
         let all = (world, &inputs, others.as_slice());
-        place_beside(state, all, own, (limit, stay), (&mut moves, now))
+        place_against_others(state, all, own, (limit, stay), (&mut moves, now))
     };
     let (placed, elsewhere) = placed_in(&world, Moves::unlimited())?;
-    let changed = match wish.what_if {
+    let changed = match request.what_if {
         [] => None,
         _ => {
             // At the clients' present clusters: nobody moves for a gain. Others would move even without the change, which
@@ -166,9 +175,9 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             let (before, _) = placed_in(&real, Moves::none())?;
             let (_, anyhow) = placed_in(&real, Moves::unlimited())?;
             let both = elsewhere.iter().zip(&anyhow);
-            Some(Changed {
+            Some(WhatIfEffects {
                 before,
-                others_moved: both.map(|(then, now)| apart(then, now)).sum(),
+                others_moved: both.map(|(then, now)| moved_clients(then, now)).sum(),
                 others_unplaced: elsewhere.iter().map(|placed| placed.unplaced.len()).sum(),
             })
         }
@@ -187,14 +196,14 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
 
 /// The profiles of an app's stages, with the overrides applied.
 fn profiles_of(
-    wish: &Wish<'_>,
+    request: &PreviewRequest<'_>,
     real: &World,
     workflow: &Workflow,
     known: impl Fn(&Stage) -> Profile,
 ) -> Profiles {
     // Measurements do not apply to another function under the name of an existing app.
-    let measured: Profiles = match wish.app {
-        Some(app) if !wish.replaces => real.profiles(app, workflow, known),
+    let measured: Profiles = match request.app {
+        Some(app) if !request.replaces => real.profiles(app, workflow, known),
         _ => {
             let stages = workflow.stages().iter();
             stages
@@ -204,18 +213,18 @@ fn profiles_of(
     };
     measured
         .into_iter()
-        .map(|(stage, profile)| (stage, (wish.over)(profile)))
+        .map(|(stage, profile)| (stage, (request.over)(profile)))
         .collect()
 }
 
 /// The input for choosing the app's forms: from its row, if its history is used.
-fn asking<'a>(
+fn form_input<'a>(
     row: Option<&'a AppRow>,
     (workflow, variants): (&'a Workflow, &'a Variants),
     nothing: &'a FormChoices,
     rate: f64,
-) -> Asking<'a> {
-    Asking {
+) -> FormInput<'a> {
+    FormInput {
         app: row.map(|row| &row.name),
         workflow,
         variants,
@@ -226,8 +235,12 @@ fn asking<'a>(
 }
 
 /// The criteria by which prefixes with demand are ranked.
-pub(super) fn measure<'a>(state: &State, world: &'a World, now: Timestamp) -> Measure<'a> {
-    Measure {
+pub(super) fn demand_criteria<'a>(
+    state: &State,
+    world: &'a World,
+    now: Timestamp,
+) -> DemandCriteria<'a> {
+    DemandCriteria {
         called: world.called(),
         limit: state.settings.planner.bindings_per_app as usize,
         memory: state.settings.planner.demand_memory,
@@ -236,19 +249,19 @@ pub(super) fn measure<'a>(state: &State, world: &'a World, now: Timestamp) -> Me
 }
 
 /// The present plans and bindings of an app.
-fn before_of<'a>(inputs: &'a Inputs, app: &AppName) -> Before<'a> {
+fn previous_plans_of<'a>(inputs: &'a Inputs, app: &AppName) -> PreviousPlans<'a> {
     let (plans, bindings) = (
         by_app(&inputs.plans, |p| &p.app),
         by_app(&inputs.bindings, |b| &b.app),
     );
-    Before::new(
+    PreviousPlans::new(
         plans.get(app).copied().unwrap_or_default(),
         bindings.get(app).copied().unwrap_or_default(),
     )
 }
 
 /// The number of clients that two placements of an app send to different clusters.
-fn apart(one: &Placed, other: &Placed) -> usize {
+fn moved_clients(one: &AppPlacement, other: &AppPlacement) -> usize {
     let there = |prefix: &ClientPrefix| other.bindings.get(prefix).map(|(cluster, _)| cluster);
     let all = one.bindings.iter();
     all.filter(|(prefix, (cluster, _))| there(prefix) != Some(cluster))
@@ -259,7 +272,7 @@ fn apart(one: &Placed, other: &Placed) -> usize {
 fn times(
     world: &World,
     (workflow, profiles, factors): (&Workflow, &Profiles, &Factors),
-    placed: &Placed,
+    placed: &AppPlacement,
     weights: &BTreeMap<ClientPrefix, f64>,
 ) -> BTreeMap<StageName, Millis> {
     let weight = |prefix: &ClientPrefix| weights.get(prefix).copied().unwrap_or(0.0);
@@ -302,24 +315,24 @@ fn times(
 }
 
 /// Places an app against all others, which either stay or are planned as well; returns its plans, and those of the others that were planned.
-fn place_beside<'a>(
+fn place_against_others<'a>(
     state: &State,
     (world, inputs, others): (&World, &'a Inputs, &[&'a AppRow]),
-    own: Planning<'a>,
+    own: PlanInput<'a>,
     (limit, stay): (usize, bool),
     (moves, now): (&mut Moves, Timestamp),
-) -> Result<(Placed, Vec<Placed>), Error> {
-    let measure = measure(state, world, now);
+) -> Result<(AppPlacement, Vec<AppPlacement>), Error> {
+    let demand_criteria = demand_criteria(state, world, now);
     let (plans, bindings, demand) = (
         by_app(&inputs.plans, |p| &p.app),
         by_app(&inputs.bindings, |b| &b.app),
         by_app(&inputs.demand, |d| &d.app),
     );
     let versions = Versions::new(&inputs.versions);
-    let befores: Vec<Before<'_>> = others
+    let befores: Vec<PreviousPlans<'_>> = others
         .iter()
         .map(|app| {
-            Before::new(
+            PreviousPlans::new(
                 plans.get(&app.name).copied().unwrap_or_default(),
                 bindings.get(&app.name).copied().unwrap_or_default(),
             )
@@ -355,10 +368,10 @@ fn place_beside<'a>(
         );
         factors
     };
-    let mut plannings: Vec<Planning<'_>> = others
+    let mut plannings: Vec<PlanInput<'_>> = others
         .iter()
         .enumerate()
-        .map(|(at, app)| Planning {
+        .map(|(at, app)| PlanInput {
             workflow: &known[at].0,
             profiles: &known[at].1,
             serving: &known[at].2,
@@ -366,7 +379,10 @@ fn place_beside<'a>(
             dwelling: None,
             failovers: None,
             before: &befores[at],
-            demand: Wanted::of(demand.get(&app.name).copied().unwrap_or_default(), &measure),
+            demand: DemandedPrefixes::of(
+                demand.get(&app.name).copied().unwrap_or_default(),
+                &demand_criteria,
+            ),
             rate: Rate::per_second(rate_of(&app.name)),
             fixed: stay && !befores[at].is_empty(),
         })
@@ -390,9 +406,9 @@ mod tests {
     use super::*;
     use crate::fixture;
     use crate::geo::Geo;
-    use crate::reconcile::actual::{Learner, Learnt};
+    use crate::reconcile::actual::{Learner, PredictionAccuracy};
     use crate::reconcile::place::GroupPlan;
-    use crate::reconcile::world::{Measured, Terms};
+    use crate::reconcile::world::{MeasuredRtts, Terms};
     use crate::settings::GeoSettings;
 
     const NOW: Timestamp = Timestamp(1_000_000);
@@ -436,7 +452,7 @@ mod tests {
             horizon: Millis::new(10_000.0),
         };
         let geo = Arc::new(Geo::open(&GeoSettings::default()).expect("no locations"));
-        World::of(places.into(), &alive, geo, Measured::default(), terms)
+        World::of(places.into(), &alive, geo, MeasuredRtts::default(), terms)
     }
 
     fn workflow() -> Workflow {
@@ -444,7 +460,7 @@ mod tests {
     }
 
     /// All clients of 192.0.2.0/24 in one cluster.
-    fn placed(at: &str) -> Placed {
+    fn placed(at: &str) -> AppPlacement {
         let stage = workflow().entry().name.clone();
         let plan = GroupPlan {
             stages: [(stage, cluster(at))].into(),
@@ -452,10 +468,10 @@ mod tests {
             latency: None,
         };
         let prefix = "192.0.2.0/24".parse().expect("prefix");
-        Placed {
+        AppPlacement {
             plans: [("g".to_owned(), plan)].into(),
             bindings: [(prefix, (cluster(at), "g".to_owned()))].into(),
-            ..Placed::default()
+            ..AppPlacement::default()
         }
     }
 
@@ -469,7 +485,7 @@ mod tests {
         };
         let (real, down) = (world(&["a", "b"]), world(&["b"]));
         assert_ne!(work(&down), Millis::new(30.0));
-        assert_eq!(work(&down.knowing(&real)), Millis::new(30.0));
+        assert_eq!(work(&down.with_measurements_of(&real)), Millis::new(30.0));
     }
 
     #[test]
@@ -483,7 +499,13 @@ mod tests {
         let of = (&workflow, &profiles);
         let none = Variants::new();
         let with = (of.0, of.1, &none);
-        learner.learn(&world, &app(), with, NOW, &mut Learnt::default());
+        learner.learn(
+            &world,
+            &app(),
+            with,
+            NOW,
+            &mut PredictionAccuracy::default(),
+        );
         let factors = learner.of(&world, &app()).factors(&world, of, NOW);
         let time = |at: &str| {
             let known = (&workflow, &profiles, &factors);
@@ -495,8 +517,8 @@ mod tests {
 
     #[test]
     fn clients_that_are_sent_elsewhere_are_counted() {
-        assert_eq!(apart(&placed("a"), &placed("a")), 0);
-        assert_eq!(apart(&placed("a"), &placed("b")), 1);
-        assert_eq!(apart(&placed("a"), &Placed::default()), 1);
+        assert_eq!(moved_clients(&placed("a"), &placed("a")), 0);
+        assert_eq!(moved_clients(&placed("a"), &placed("b")), 1);
+        assert_eq!(moved_clients(&placed("a"), &AppPlacement::default()), 1);
     }
 }

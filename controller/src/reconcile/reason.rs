@@ -14,7 +14,7 @@ use fdn_scheduling::place::{Availability, Exclusion, Problem};
 use fdn_scheduling::steer::Reason;
 use serde::{Deserialize, Serialize};
 
-use super::place::Placed;
+use super::place::AppPlacement;
 use super::world::Steering;
 
 /// How many clusters an explanation lists, the best first: with many clusters and groups they would otherwise be most of the database.
@@ -107,11 +107,11 @@ impl PlanExplanation {
 }
 
 /// The plans of one app that were made for a failover, by group.
-pub type OfApp = BTreeMap<String, Failover>;
+pub type AppFailovers = BTreeMap<String, Failover>;
 
 /// All plans that were made for a failover and say so; at most as many as there are plans.
 #[derive(Debug, Default)]
-pub struct Failovers(BTreeMap<AppName, OfApp>);
+pub struct Failovers(BTreeMap<AppName, AppFailovers>);
 
 impl Failovers {
     /// From the explanations stored with plans, as JSON, by app and group. An unreadable one is skipped: readers of the explanation
@@ -130,12 +130,12 @@ impl Failovers {
 
     /// The failover plans of an app; `None` if there are none.
     #[must_use]
-    pub fn of(&self, app: &AppName) -> Option<&OfApp> {
+    pub fn of(&self, app: &AppName) -> Option<&AppFailovers> {
         self.0.get(app)
     }
 
     /// Updates the failover plans after an app's new plans were written.
-    pub fn note(&mut self, app: &AppName, placed: &Placed) {
+    pub fn note(&mut self, app: &AppName, placed: &AppPlacement) {
         let mut of_app = self.0.remove(app).unwrap_or_default();
         of_app.retain(|group, _| placed.plans.contains_key(group));
         for (group, plan) in &placed.plans {

@@ -14,10 +14,10 @@ use fdn_core::api::Candidate;
 use fdn_core::device::GpuRequest;
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppPhase, NodeStatus};
-use fdn_core::serving::Served;
+use fdn_core::serving::ServingState;
 use fdn_core::{AppName, ClusterId, FormName, MebiBytes, Resources, Revision, StageName};
 use fdn_scheduling::dag::Holding;
-use fdn_scheduling::place::{Bars, ClusterIndex, Exclusion};
+use fdn_scheduling::place::{ClusterIndex, Constraints, Exclusion};
 use fdn_scheduling::workflow::Profile;
 
 /// How many characters of a node's failure reason an explanation repeats.
@@ -25,12 +25,12 @@ const REASON_MAX: usize = 200;
 
 /// How far an app is in being served in a cluster.
 #[derive(Clone, Debug)]
-struct Seen {
+struct AppProgress {
     /// The number of nodes that reported on it.
-    told: usize,
+    reporting: usize,
     /// The oldest revision among these nodes.
     revision: Revision,
-    best: Served,
+    best: ServingState,
     /// Whether one of them has the artifact.
     is_fetched: bool,
     /// The number of running instances.
@@ -58,13 +58,13 @@ pub struct Phases {
     /// By cluster: the largest GPU memory of a node.
     gpu: Vec<MebiBytes>,
     /// By cluster: the equipment of each node.
-    haves: Vec<Vec<Have>>,
-    apps: BTreeMap<AppName, BTreeMap<usize, Seen>>,
+    equipment: Vec<Vec<NodeEquipment>>,
+    apps: BTreeMap<AppName, BTreeMap<usize, AppProgress>>,
 }
 
 /// The equipment of a node.
 #[derive(Clone, Debug)]
-struct Have {
+struct NodeEquipment {
     runs: [bool; 2],
     capacity: Resources,
     /// The models and memories of the devices from which it grants slices.
@@ -73,13 +73,13 @@ struct Have {
 
 /// The requirements of an instance.
 #[derive(Clone, Debug)]
-pub struct Need<'a> {
+pub struct InstanceRequirements<'a> {
     kind: RuntimeKind,
     resources: Resources,
     gpu: Option<&'a GpuRequest>,
 }
 
-impl<'a> Need<'a> {
+impl<'a> InstanceRequirements<'a> {
     /// The requirements of a function's instance.
     #[must_use]
     pub fn of(manifest: &'a Manifest) -> Self {
@@ -91,9 +91,9 @@ impl<'a> Need<'a> {
     }
 }
 
-impl Have {
+impl NodeEquipment {
     /// Whether the node could hold such an instance if it were otherwise empty.
-    fn holds(&self, need: &Need<'_>) -> bool {
+    fn holds(&self, need: &InstanceRequirements<'_>) -> bool {
         let has = |gpu: &GpuRequest| {
             let fits = |(model, memory): &&(String, MebiBytes)| {
                 let is_model = gpu.model.as_ref().is_none_or(|wanted| wanted.covers(model));
@@ -151,7 +151,7 @@ impl Phases {
             forms: vec![[false; 2]; clusters.len()],
             open: vec![[0.0; 2]; clusters.len()],
             gpu: vec![MebiBytes(0); clusters.len()],
-            haves: vec![Vec::new(); clusters.len()],
+            equipment: vec![Vec::new(); clusters.len()],
             apps: BTreeMap::new(),
         };
         for node in alive.iter().filter(|node| !node.draining) {
@@ -177,7 +177,7 @@ impl Phases {
             self.open[at][form(kind)] += open[form(kind)];
         }
         let devices = node.devices.iter().filter(|one| one.state.is_in_service());
-        self.haves[at].push(Have {
+        self.equipment[at].push(NodeEquipment {
             runs: has,
             capacity: node.capacity,
             devices: devices
@@ -193,10 +193,10 @@ impl Phases {
                 continue;
             };
             let served = app.served();
-            let seen = by_cluster.entry(at).or_insert(Seen {
-                told: 0,
+            let progress = by_cluster.entry(at).or_insert(AppProgress {
+                reporting: 0,
                 revision: app.revision,
-                best: Served::Failed,
+                best: ServingState::Failed,
                 is_fetched: false,
                 instances: 0,
                 failed: [0.0; 2],
@@ -207,36 +207,36 @@ impl Phases {
             let stages = stages.filter_map(|of| Some((Some(&of.stage), of.form.as_ref()?)));
             for (stage, form) in stages.chain(app.form.as_ref().map(|form| (None, form))) {
                 let key = (stage.cloned(), form.clone());
-                *seen.forms.entry(key).or_default() += 1;
+                *progress.forms.entry(key).or_default() += 1;
             }
-            seen.told += 1;
-            seen.revision = seen.revision.min(app.revision);
-            if served == Served::Failed {
-                seen.failed = [0, 1].map(|form| seen.failed[form] + open[form]);
+            progress.reporting += 1;
+            progress.revision = progress.revision.min(app.revision);
+            if served == ServingState::Failed {
+                progress.failed = [0, 1].map(|form| progress.failed[form] + open[form]);
             }
-            seen.best = seen.best.max(served);
-            seen.is_fetched |= matches!(app.phase, AppPhase::Compiling | AppPhase::Ready);
-            seen.instances = seen.instances.saturating_add(app.instances);
-            if let (Served::Failed, AppPhase::Failed { reason }) = (served, &app.phase) {
-                seen.reason.get_or_insert_with(|| short(reason));
+            progress.best = progress.best.max(served);
+            progress.is_fetched |= matches!(app.phase, AppPhase::Compiling | AppPhase::Ready);
+            progress.instances = progress.instances.saturating_add(app.instances);
+            if let (ServingState::Failed, AppPhase::Failed { reason }) = (served, &app.phase) {
+                progress.reason.get_or_insert_with(|| first_line(reason));
             }
         }
     }
 
     /// How far an app is in a cluster; a node that has not reported on it may be about to prepare it.
-    fn served(&self, app: Option<&AppName>, at: usize) -> Served {
-        let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
-        match seen {
-            Some(seen) if seen.told >= self.nodes[at] => seen.best,
-            Some(seen) => seen.best.max(Served::Preparing),
-            None => Served::Preparing,
+    fn served(&self, app: Option<&AppName>, at: usize) -> ServingState {
+        let progress = app.and_then(|app| self.apps.get(app)?.get(&at));
+        match progress {
+            Some(progress) if progress.reporting >= self.nodes[at] => progress.best,
+            Some(progress) => progress.best.max(ServingState::Preparing),
+            None => ServingState::Preparing,
         }
     }
 
     /// The share of a cluster's slots on nodes that can run an app of this kind, or may become able to.
     fn share(&self, app: Option<&AppName>, form: usize, at: usize) -> f64 {
         let failed = app.and_then(|app| self.apps.get(app)?.get(&at));
-        let failed = failed.map_or(0.0, |seen| seen.failed[form]);
+        let failed = failed.map_or(0.0, |progress| progress.failed[form]);
         if self.slots[at] > 0.0 {
             (self.open[at][form] - failed) / self.slots[at]
         } else {
@@ -279,9 +279,9 @@ impl Phases {
     /// Whether all nodes of a cluster that take work failed to make this or a later revision of an app ready, and none answers.
     #[must_use]
     pub fn has_failed(&self, app: Option<&AppName>, revision: Revision, at: usize) -> bool {
-        let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
-        let is_of_it = seen.is_some_and(|seen| seen.revision >= revision);
-        is_of_it && self.nodes[at] > 0 && self.served(app, at) == Served::Failed
+        let progress = app.and_then(|app| self.apps.get(app)?.get(&at));
+        let is_of_it = progress.is_some_and(|progress| progress.revision >= revision);
+        is_of_it && self.nodes[at] > 0 && self.served(app, at) == ServingState::Failed
     }
 
     /// The form that most nodes of a cluster serve, of a single-stage app or of one stage of several; `None` if none is reported.
@@ -292,8 +292,8 @@ impl Phases {
         at: usize,
         stage: Option<&StageName>,
     ) -> Option<&FormName> {
-        let seen = self.apps.get(app?)?.get(&at)?;
-        let of = seen.forms.iter();
+        let progress = self.apps.get(app?)?.get(&at)?;
+        let of = progress.forms.iter();
         let of = of.filter(|((one, _), _)| one.as_ref() == stage);
         of.max_by_key(|(_, nodes)| **nodes)
             .map(|((_, form), _)| form)
@@ -306,13 +306,13 @@ impl Phases {
             let of = self.apps.get(app);
             of.is_some_and(|of| of.contains_key(&at))
         });
-        is_known && self.served(app, at) != Served::Ready
+        is_known && self.served(app, at) != ServingState::Ready
     }
 
     /// Whether some node of a cluster that takes work could hold such an instance.
     #[must_use]
-    pub fn holds(&self, at: usize, need: &Need<'_>) -> bool {
-        self.haves[at].iter().any(|have| have.holds(need))
+    pub fn holds(&self, at: usize, need: &InstanceRequirements<'_>) -> bool {
+        self.equipment[at].iter().any(|node| node.holds(need))
     }
 
     /// As [`Self::serving`], where the kind of a task's function depends on the cluster; an error means that no form of it can run
@@ -331,7 +331,7 @@ impl Phases {
                 let has_nodes = self.nodes[at] > 0;
                 return match has_nodes {
                     true => Err(Exclusion::CannotServe),
-                    false => Ok(Served::Preparing),
+                    false => Ok(ServingState::Preparing),
                 };
             };
             // A cluster in which no node takes work is excluded for that reason elsewhere.
@@ -342,7 +342,7 @@ impl Phases {
                 return Err(lacking);
             }
             match self.served(app, at) {
-                Served::Failed if self.nodes[at] > 0 => Err(Exclusion::CannotServe),
+                ServingState::Failed if self.nodes[at] > 0 => Err(Exclusion::CannotServe),
                 served => Ok(served),
             }
         };
@@ -351,9 +351,10 @@ impl Phases {
             let kind = kind(task, at);
             kind.map_or(1.0, |kind| self.share(app, form(kind), at))
         };
-        let lenient = Bars::from_fn(size, |task, at| cell(task, at).err()).with_shares(share);
-        let strict = Bars::from_fn(size, |task, at| match cell(task, at) {
-            Ok(Served::Ready) => None,
+        let lenient =
+            Constraints::from_fn(size, |task, at| cell(task, at).err()).with_shares(share);
+        let strict = Constraints::from_fn(size, |task, at| match cell(task, at) {
+            Ok(ServingState::Ready) => None,
             Ok(_) => Some(Exclusion::NotReady),
             Err(why) => Some(why),
         })
@@ -372,14 +373,16 @@ impl Phases {
             strict: (!strict.is_empty()).then_some(strict),
             lenient: (!lenient.is_empty()).then_some(lenient),
             reasons: reasons
-                .filter_map(|(at, seen)| Some((self.clusters[*at].clone(), seen.reason.clone()?)))
+                .filter_map(|(at, progress)| {
+                    Some((self.clusters[*at].clone(), progress.reason.clone()?))
+                })
                 .collect(),
         }
     }
 }
 
 /// The first line of a reason, truncated.
-fn short(reason: &str) -> String {
+fn first_line(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
     line.chars().take(REASON_MAX).collect()
 }
@@ -393,9 +396,9 @@ pub struct Serving {
     /// The clusters that could serve every stage and lack nothing but the time to get ready.
     lacking_time: Vec<usize>,
     /// Excludes all clusters that do not serve a stage now.
-    strict: Option<Bars>,
+    strict: Option<Constraints>,
     /// Excludes only clusters that cannot become ready.
-    lenient: Option<Bars>,
+    lenient: Option<Constraints>,
     /// By cluster: what nodes report about their failure.
     reasons: BTreeMap<ClusterId, String>,
 }
@@ -403,7 +406,7 @@ pub struct Serving {
 impl Serving {
     /// The exclusions for clients that are sent to `previous`, if anywhere; `None` if there are none.
     #[must_use]
-    pub fn bars(&self, previous: Option<&[ClusterIndex]>) -> Option<&Bars> {
+    pub fn constraints(&self, previous: Option<&[ClusterIndex]>) -> Option<&Constraints> {
         if self.is_strict(previous) {
             self.strict.as_ref()
         } else {
@@ -423,9 +426,11 @@ impl Serving {
 
     fn is_strict(&self, previous: Option<&[ClusterIndex]>) -> bool {
         let places = || (0..self.tasks).zip(previous.unwrap_or_default());
-        let barred = |bars: &Option<Bars>| {
-            let bars = bars.as_ref();
-            bars.is_some_and(|bars| places().any(|(task, p)| bars.get(task, p.get()).is_some()))
+        let barred = |constraints: &Option<Constraints>| {
+            let constraints = constraints.as_ref();
+            constraints.is_some_and(|constraints| {
+                places().any(|(task, p)| constraints.get(task, p.get()).is_some())
+            })
         };
         let waits = previous.is_some() && barred(&self.strict) && !barred(&self.lenient);
         self.is_served && !waits

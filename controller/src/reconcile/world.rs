@@ -12,25 +12,25 @@ use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
     AppName, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName, Timestamp,
 };
-use fdn_scheduling::compete::{self, Competition, Load, Offer, Pass, Rate};
+use fdn_scheduling::compete::{self, Competition, GroupDemand, Load, Pass, Rate};
 use fdn_scheduling::dag::{Dag, Holding, TaskIndex};
 use fdn_scheduling::group::{GroupKey, Grouping};
 use fdn_scheduling::live;
 use fdn_scheduling::place::{
-    Bandwidth, Cluster, ClusterIndex, Costs, Infeasible, Link, Memory, Network, Options, Problem,
-    Rooms,
+    Bandwidth, Cluster, ClusterIndex, Costs, Infeasible, Link, Memory, MemoryLimits, Network,
+    Options, Problem,
 };
 use fdn_scheduling::steer::{Margin, Steered, replan};
 use fdn_scheduling::workflow::{Profile, dag};
 
 use super::actual::{Actuals, Factors};
-use super::learned::Learned;
-pub use super::links::Measured;
+use super::learned::MeasuredProfiles;
+pub use super::links::MeasuredRtts;
 use super::links::links;
 use super::node_registry::NodeRegistry;
+use super::prefixes::ActivePrefixes;
 use super::reason::Failover;
 use super::serving::{Phases, Serving, running};
-use super::wanted::Called;
 use super::what_if::Shifts;
 use crate::geo::Geo;
 
@@ -50,9 +50,9 @@ pub struct World {
     geo: Arc<Geo>,
     grouping: Grouping,
     terms: compete::Terms,
-    asked: Vec<Asked>,
-    called: Called,
-    learned: Learned,
+    loads: Vec<ClusterLoad>,
+    called: ActivePrefixes,
+    learned: MeasuredProfiles,
     pub(super) phases: Arc<Phases>,
     actuals: Actuals,
     shifts: Shifts,
@@ -63,7 +63,7 @@ pub struct World {
 
 /// The load and memory need of a cluster under the plans.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
+pub struct ClusterLoad {
     /// The offered load on its slots.
     pub load: Load,
     /// The memory needed for instances.
@@ -119,7 +119,7 @@ impl World {
     pub fn new(
         live: &NodeRegistry,
         geo: Arc<Geo>,
-        measured: Measured,
+        measured: MeasuredRtts,
         terms: Terms,
         now: Timestamp,
     ) -> Self {
@@ -133,7 +133,7 @@ impl World {
         places: BTreeMap<ClusterId, (RegionName, GeoPoint)>,
         alive: &[&NodeStatus],
         geo: Arc<Geo>,
-        measured: Measured,
+        measured: MeasuredRtts,
         terms: Terms,
     ) -> Self {
         let mut nodes = BTreeMap::<&ClusterId, Vec<&NodeStatus>>::new();
@@ -158,10 +158,10 @@ impl World {
             .map(|(id, (_, point))| (id, point))
             .collect();
         let mut map = LatencyMap::new(locations, geo.locations().iter().copied());
-        let called = Called::new(measured.clients.iter().map(|(prefix, _, _)| *prefix));
+        let called = ActivePrefixes::new(measured.clients.iter().map(|(prefix, _, _)| *prefix));
         map.set_measured(measured.clients);
         Self {
-            asked: clusters.iter().map(nothing).collect(),
+            loads: clusters.iter().map(nothing).collect(),
             called,
             clusters,
             network,
@@ -174,7 +174,7 @@ impl World {
                 options: OPTIONS,
                 horizon: terms.horizon,
             },
-            learned: Learned::new(alive),
+            learned: MeasuredProfiles::new(alive),
             phases: Arc::new(phases),
             actuals,
             shifts: Shifts::new(),
@@ -206,19 +206,19 @@ impl World {
 
     /// Uses the measurements of functions and stages from another snapshot.
     #[must_use]
-    pub fn knowing(mut self, other: &Self) -> Self {
+    pub fn with_measurements_of(mut self, other: &Self) -> Self {
         self.learned.clone_from(&other.learned);
         self
     }
 
     /// Sets the load of the clusters under the last plans; a cluster that is not listed has none.
     #[must_use]
-    pub fn with_asked(mut self, asked: &BTreeMap<ClusterId, Asked>) -> Self {
-        for (cluster, asks) in self.clusters.iter().zip(&mut self.asked) {
-            if let Some(known) = asked.get(&cluster.id) {
+    pub fn with_loads(mut self, loads: &BTreeMap<ClusterId, ClusterLoad>) -> Self {
+        for (cluster, load) in self.clusters.iter().zip(&mut self.loads) {
+            if let Some(known) = loads.get(&cluster.id) {
                 // The load is set against the present slots.
-                asks.load = asks.load.asking(known.load.erlangs(), known.load.runs());
-                asks.memory = known.memory;
+                load.load = load.load.asking(known.load.erlangs(), known.load.runs());
+                load.memory = known.memory;
             }
         }
         self
@@ -226,24 +226,25 @@ impl World {
 
     /// The memory needed in all clusters together, and the memory of those that take work, in MiB.
     #[must_use]
-    pub fn memory(&self, asked: &BTreeMap<ClusterId, Asked>) -> (f64, f64) {
-        let needed = asked.values().map(|asked| asked.memory.main).sum();
-        let there = self.clusters.iter();
-        let there = there
-            .map(|cluster| Memory::of(&cluster.capacity).main)
-            .sum();
-        (needed, there)
+    pub fn memory(&self, loads: &BTreeMap<ClusterId, ClusterLoad>) -> (f64, f64) {
+        let needed = loads.values().map(|load| load.memory.main).sum();
+        let main = |cluster: &Cluster| Memory::of(&cluster.capacity).main;
+        (needed, self.clusters.iter().map(main).sum())
     }
 
     /// The pass in which client groups compete for these clusters: `settled` groups stay where they are, the others have their turn.
     #[must_use]
-    pub fn pass<'a>(&'a self, settled: &'a [Offer<'a>], offers: &'a [Offer<'a>]) -> Pass<'a> {
+    pub fn pass<'a>(
+        &'a self,
+        settled: &'a [GroupDemand<'a>],
+        demands: &'a [GroupDemand<'a>],
+    ) -> Pass<'a> {
         Pass {
             clusters: &self.clusters,
             network: &self.network,
             terms: self.terms,
             settled,
-            offers,
+            demands,
         }
     }
 
@@ -254,8 +255,8 @@ impl World {
     }
 
     /// The load and memory need of a cluster under the plans.
-    pub(super) fn asked_of(&self, at: usize) -> &Asked {
-        &self.asked[at]
+    pub(super) fn load_of(&self, at: usize) -> &ClusterLoad {
+        &self.loads[at]
     }
 
     /// How long an overload is assumed to last.
@@ -277,7 +278,7 @@ impl World {
 
     /// The client prefixes with measured calls.
     #[must_use]
-    pub const fn called(&self) -> &Called {
+    pub const fn called(&self) -> &ActivePrefixes {
         &self.called
     }
 
@@ -312,14 +313,14 @@ impl World {
 
     /// The load and memory need of each cluster after a competition, by name.
     #[must_use]
-    pub fn asked_in(&self, competition: &Competition<'_>) -> BTreeMap<ClusterId, Asked> {
+    pub fn loads_after(&self, competition: &Competition<'_>) -> BTreeMap<ClusterId, ClusterLoad> {
         let names = self.clusters.iter().map(|cluster| cluster.id.clone());
         let parts = competition.loads().iter().zip(competition.needed());
-        let asked = parts.map(|(load, memory)| Asked {
+        let loads = parts.map(|(load, memory)| ClusterLoad {
             load: *load,
             memory: *memory,
         });
-        names.zip(asked).collect()
+        names.zip(loads).collect()
     }
 
     /// The position of a cluster; out of range if it does not exist.
@@ -472,14 +473,14 @@ impl World {
         let (mut times, mut costs) = (Costs::default(), Costs::default());
         times.refill(dag.given(), self.clusters.len(), |task, at| {
             let time = time(task, at);
-            time + self.asked[at].load.wait(nobody, time, horizon)
+            time + self.loads[at].load.wait(nobody, time, horizon)
         });
         costs.refill(dag.given(), self.clusters.len(), |task, at| {
-            let toll = self.asked[at].load.toll(nobody, time(task, at), horizon);
+            let toll = self.loads[at].load.toll(nobody, time(task, at), horizon);
             times.get(task, at) + toll
         });
-        let mut rooms = Rooms::default();
-        rooms.refill(
+        let mut memory_limits = MemoryLimits::default();
+        memory_limits.refill(
             (dag.given(), self.clusters.len()),
             |task, at| {
                 let stage = &workflow.stages()[task].name;
@@ -489,7 +490,7 @@ impl World {
                     Memory::of(&dag.task(TaskIndex::new(task)).demand)
                 }
             },
-            |at| Memory::of(&self.clusters[at].capacity) - self.asked[at].memory,
+            |at| Memory::of(&self.clusters[at].capacity) - self.loads[at].memory,
         );
         let mut clusters = self.clusters.clone();
         if presence.is_called {
@@ -502,12 +503,12 @@ impl World {
         }
         let problem = Problem::new(&dag, &clusters, &self.network, &distance)?
             .with_tolls(&costs, &times)?
-            .with_rooms(&rooms)?
+            .with_memory_limits(&memory_limits)?
             .with_options(OPTIONS);
         let index = |ids: &[ClusterId]| ids.iter().map(|id| self.index_of(id)).collect::<Vec<_>>();
         let before = previous.map(index);
-        let problem = match presence.serving.bars(before.as_deref()) {
-            Some(bars) => problem.with_bars(bars)?,
+        let problem = match presence.serving.constraints(before.as_deref()) {
+            Some(constraints) => problem.with_constraints(constraints)?,
             None => problem,
         };
         self.steering(&problem, view, presence.serving, previous)
@@ -590,8 +591,8 @@ impl World {
 }
 
 /// A cluster without any load.
-fn nothing(cluster: &Cluster) -> Asked {
-    Asked {
+fn nothing(cluster: &Cluster) -> ClusterLoad {
+    ClusterLoad {
         load: Load::of(cluster),
         memory: Memory::default(),
     }

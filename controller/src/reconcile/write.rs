@@ -6,10 +6,10 @@ use fdn_core::form::FormChoices;
 use fdn_core::{AppName, ClusterId, Revision, Timestamp};
 use sqlx::AnyConnection;
 
-use super::desired::{left, tell_dns_changes, tell_nodes};
+use super::desired::{announce_changes_to_dns, announce_to_nodes, left_clusters};
 use super::difference::{Difference, binding_rows};
-use super::holders::Held;
-use super::place::{Before, Placed};
+use super::holders::HolderState;
+use super::place::{AppPlacement, PreviousPlans};
 use crate::store::StoreError;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::binding::{BindingRow, binding_delete, binding_list, binding_upsert};
@@ -17,21 +17,21 @@ use crate::store::plan::{PlanRow, plan_delete, plan_upsert};
 use crate::store::revision::revision_next;
 
 /// A placement of an app to be written.
-pub struct Change<'a> {
+pub struct PlacementChange<'a> {
     /// The app's row as it was read.
     pub app: &'a AppRow,
     /// The plans and bindings from which it was planned.
-    pub before: &'a Before<'a>,
+    pub before: &'a PreviousPlans<'a>,
     /// The bindings as stored.
     pub stored: &'a [BindingRow],
     /// The desired plans and bindings.
-    pub placed: &'a Placed,
+    pub placed: &'a AppPlacement,
     /// The difference between the two.
     pub difference: Difference,
     /// The clusters that must have the app loaded: those of the plans, and those that clients are leaving.
     pub primaries: BTreeSet<ClusterId>,
     /// The clusters that must hold the app.
-    pub held: Held,
+    pub held: HolderState,
     /// The forms that clusters must serve.
     pub forms: &'a FormChoices,
 }
@@ -42,7 +42,7 @@ pub struct Change<'a> {
 /// When the database fails.
 pub async fn change_write(
     connection: &mut AnyConnection,
-    change: &Change<'_>,
+    change: &PlacementChange<'_>,
     ttl_s: u32,
     now: Timestamp,
 ) -> Result<Option<Revision>, StoreError> {
@@ -58,8 +58,8 @@ pub async fn change_write(
     let stages_differ = app.definition.is_some() && change.difference.plans;
     let held = &change.held;
     // Gateways recognise clients with older answers by the clusters that the plans have left.
-    let left_differs = left(&app.primaries, &change.before.primaries())
-        != left(&change.primaries, &change.placed.primaries());
+    let left_differs = left_clusters(&app.primaries, &change.before.primaries())
+        != left_clusters(&change.primaries, &change.placed.primaries());
     let nodes_differ = change.primaries != app.primaries
         || left_differs
         || stages_differ
@@ -79,11 +79,11 @@ pub async fn change_write(
     }
     app_upsert(connection, &app).await?;
     if nodes_differ {
-        tell_nodes(connection, &app, now).await?;
+        announce_to_nodes(connection, &app, now).await?;
     }
     if dns_differs {
         let rows = binding_rows(&app.name, change.before, change.placed, revision);
-        tell_dns_changes(connection, &app, told, change.stored, &rows, ttl_s, now).await?;
+        announce_changes_to_dns(connection, &app, told, change.stored, &rows, ttl_s, now).await?;
     }
     Ok(Some(revision))
 }
@@ -95,7 +95,7 @@ pub async fn change_write(
 pub async fn holders_write(
     connection: &mut AnyConnection,
     read: &AppRow,
-    held: &Held,
+    held: &HolderState,
     ttl_s: u32,
     now: Timestamp,
 ) -> Result<Option<Revision>, StoreError> {
@@ -119,11 +119,11 @@ pub async fn holders_write(
     }
     app_upsert(connection, &app).await?;
     if nodes_differ {
-        tell_nodes(connection, &app, now).await?;
+        announce_to_nodes(connection, &app, now).await?;
     }
     if dns_differs {
         let rows = binding_list(connection, &app.name).await?;
-        tell_dns_changes(connection, &app, told, &rows, &rows, ttl_s, now).await?;
+        announce_changes_to_dns(connection, &app, told, &rows, &rows, ttl_s, now).await?;
     }
     Ok(Some(revision))
 }
@@ -132,7 +132,7 @@ pub async fn holders_write(
 async fn placement_write(
     connection: &mut AnyConnection,
     app: &AppName,
-    change: &Change<'_>,
+    change: &PlacementChange<'_>,
     revision: Revision,
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -155,7 +155,7 @@ async fn placement_write(
 async fn plans_write(
     connection: &mut AnyConnection,
     app: &AppName,
-    change: &Change<'_>,
+    change: &PlacementChange<'_>,
     revision: Revision,
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -179,7 +179,7 @@ async fn plans_write(
 /// When an explanation cannot be serialized.
 pub fn plan_rows(
     app: &AppName,
-    placed: &Placed,
+    placed: &AppPlacement,
     revision: Revision,
     now: Timestamp,
 ) -> Result<Vec<PlanRow>, StoreError> {

@@ -42,7 +42,7 @@ impl Default for ConsoleSettings {
 
 impl ConsoleSettings {
     /// The first setting that is not valid, named by its key.
-    pub(super) fn nonsense(&self) -> Option<&'static str> {
+    pub(super) fn problem(&self) -> Option<&'static str> {
         if [self.series, self.flows, self.tries, self.runs_pending].contains(&0)
             || self.runs_per_app == 0
         {

@@ -75,7 +75,7 @@ impl Default for EdgeSettings {
 
 impl EdgeSettings {
     /// The first setting that is not valid, named by its key.
-    pub(super) fn nonsense(&self) -> Option<&'static str> {
+    pub(super) fn problem(&self) -> Option<&'static str> {
         let counts = [
             self.connections,
             self.per_machine,

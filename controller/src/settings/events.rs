@@ -39,7 +39,7 @@ impl Default for EventSettings {
 
 impl EventSettings {
     /// The first setting that is not valid, named by its key.
-    pub(super) fn nonsense(&self) -> Option<&'static str> {
+    pub(super) fn problem(&self) -> Option<&'static str> {
         if self.keep == 0 || self.readers == 0 || self.buffer == 0 {
             return Some("events.keep, events.readers and events.buffer must be at least 1");
         }

@@ -221,19 +221,19 @@ impl Settings {
         )?;
         self.billing.check()?;
         self.jobs.check()?;
-        if let Some(nonsense) = self.events.nonsense() {
-            return Err(Error::config(nonsense));
+        if let Some(problem) = self.events.problem() {
+            return Err(Error::config(problem));
         }
-        if let Some(nonsense) = self.edge.nonsense() {
-            return Err(Error::config(nonsense));
+        if let Some(problem) = self.edge.problem() {
+            return Err(Error::config(problem));
         }
         // A larger body would be asked to come again for ever.
         rule(
             self.edge.bodies_size >= self.usage.body_limit,
             "edge.bodies_size must hold usage of usage.body_limit",
         )?;
-        if let Some(nonsense) = self.console.nonsense() {
-            return Err(Error::config(nonsense));
+        if let Some(problem) = self.console.problem() {
+            return Err(Error::config(problem));
         }
         self.check_apps()?;
         self.check_enrolment()?;

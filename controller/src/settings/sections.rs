@@ -275,7 +275,7 @@ impl Default for UploadSettings {
         Self {
             limit: ByteSize::from_mib(64),
             image_limit: ByteSize::from_mib(512),
-            image_unfolded: fdn_runtime::image::UNFOLDED,
+            image_unfolded: fdn_runtime::image::UNPACKED_MAX,
             folder: None,
             parallel: 4,
             idle_timeout: DurationMs::from_secs(30),

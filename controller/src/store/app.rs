@@ -245,7 +245,7 @@ pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<
     .bind(forms.map(|forms| to_json(forms, "apps.forms")).transpose()?)
     .execute(&mut *connection)
     .await?;
-    app_told_note(connection, app).await?;
+    app_informed_record(connection, app).await?;
     owner_note(connection, &app.name).await
 }
 
@@ -258,7 +258,10 @@ fn listed(holders: &Holders, column: &'static str) -> Result<Option<String>, Sto
 const EVERYWHERE: &str = "*";
 
 /// Records the clusters that hold an app, so that they can be told of its deletion.
-async fn app_told_note(connection: &mut AnyConnection, app: &AppRow) -> Result<(), StoreError> {
+async fn app_informed_record(
+    connection: &mut AnyConnection,
+    app: &AppRow,
+) -> Result<(), StoreError> {
     let named = app.holders.named();
     let named = named.map(|named| named.iter().map(ClusterId::as_str).collect());
     let clusters: Vec<&str> = named.unwrap_or_else(|| vec![EVERYWHERE]);
@@ -276,14 +279,14 @@ async fn app_told_note(connection: &mut AnyConnection, app: &AppRow) -> Result<(
 
 /// The clusters that were ever told of an app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct InformedClusters {
     /// Whether all clusters were.
     pub everywhere: bool,
     /// The clusters, apart from `everywhere`.
     pub clusters: BTreeSet<ClusterId>,
 }
 
-impl Told {
+impl InformedClusters {
     /// Whether `cluster` was told.
     #[must_use]
     pub fn has(&self, cluster: &ClusterId) -> bool {
@@ -303,10 +306,10 @@ impl Told {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn app_told_list(
+pub async fn app_informed_list(
     connection: &mut AnyConnection,
     after: Revision,
-) -> Result<BTreeMap<AppName, Told>, StoreError> {
+) -> Result<BTreeMap<AppName, InformedClusters>, StoreError> {
     let rows = sqlx::query(
         "SELECT c.app, c.cluster FROM app_clusters c \
          WHERE NOT EXISTS (SELECT 1 FROM apps a WHERE a.name = c.app AND a.revision <= $1)",
@@ -314,7 +317,7 @@ pub async fn app_told_list(
     .bind(stored(after.get()))
     .fetch_all(connection)
     .await?;
-    let mut all: BTreeMap<AppName, Told> = BTreeMap::new();
+    let mut all: BTreeMap<AppName, InformedClusters> = BTreeMap::new();
     for row in &rows {
         let told = all.entry(parsed(row, "app")?).or_default();
         match row.try_get::<String, _>("cluster")?.as_str() {

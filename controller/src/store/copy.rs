@@ -104,7 +104,7 @@ fn seeds(table: &str) -> Option<&'static str> {
 }
 
 /// Statements that reset a restored store: they end all leases. The rows of head leases stay, since their epochs must grow.
-const SETTLED: [(&str, &str); 4] = [
+const LEASE_RESETS: [(&str, &str); 4] = [
     ("head_leases", "UPDATE head_leases SET expires_at = 0"),
     (
         "jobs",
@@ -129,7 +129,7 @@ fn is_postgres(connection: &AnyConnection) -> bool {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn unhurried(connection: &mut AnyConnection) -> Result<(), StoreError> {
+pub async fn lift_timeouts(connection: &mut AnyConnection) -> Result<(), StoreError> {
     if is_postgres(connection) {
         connection
             .execute(
@@ -407,8 +407,11 @@ pub async fn forget_sealed(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn settle(connection: &mut AnyConnection, tables: &[Table]) -> Result<(), StoreError> {
-    for (table, text) in SETTLED {
+pub async fn reset_leases(
+    connection: &mut AnyConnection,
+    tables: &[Table],
+) -> Result<(), StoreError> {
+    for (table, text) in LEASE_RESETS {
         if tables.iter().any(|known| known.name == table) {
             sqlx::query(text).execute(&mut *connection).await?;
         }
@@ -562,7 +565,7 @@ mod tests {
         for name in ["outbox", "artifact_trash", "singletons", "artifacts"]
             .into_iter()
             .chain(["counters", "billing_clock", "tenants"])
-            .chain(SETTLED.map(|(table, _)| table))
+            .chain(LEASE_RESETS.map(|(table, _)| table))
         {
             assert!(all.iter().any(|table| table.name == name), "{name}");
         }

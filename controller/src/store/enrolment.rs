@@ -119,7 +119,7 @@ pub async fn enrolment_get(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn enrolment_hold(
+pub async fn enrolment_lock(
     connection: &mut AnyConnection,
     node: &NodeId,
 ) -> Result<Option<Timestamp>, StoreError> {
@@ -175,7 +175,7 @@ pub async fn enrolment_list_after(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn enrolment_list_beside(
+pub async fn enrolment_list_others(
     connection: &mut AnyConnection,
     cluster: &ClusterId,
     but: &NodeId,

@@ -36,7 +36,7 @@ pub struct NewEvent {
 
 /// A change in the audit log for which there is no event yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unseen {
+pub struct UnpublishedChange {
     /// The id of the audit entry.
     pub id: String,
     /// When it happened.
@@ -51,7 +51,7 @@ pub struct Unseen {
 
 /// Plans of an app made at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replanned {
+pub struct ReplannedApp {
     /// The app.
     pub app: AppName,
     /// Its tenant.
@@ -165,11 +165,11 @@ pub async fn event_trim(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn audit_unseen(
+pub async fn audit_list_unpublished(
     connection: &mut AnyConnection,
     since: Timestamp,
     limit: u32,
-) -> Result<Vec<Unseen>, StoreError> {
+) -> Result<Vec<UnpublishedChange>, StoreError> {
     let rows = sqlx::query(
         "SELECT id, at, action, subject, tenant FROM audit WHERE at >= $1 \
          AND subject NOT LIKE 'session/%' AND subject NOT LIKE 'user/%' AND subject NOT LIKE 'token/%' \
@@ -181,7 +181,7 @@ pub async fn audit_unseen(
     .await?;
     rows.iter()
         .map(|row| {
-            Ok(Unseen {
+            Ok(UnpublishedChange {
                 id: row.try_get("id")?,
                 at: Timestamp(number(row, "at")?),
                 action: row.try_get("action")?,
@@ -200,7 +200,7 @@ pub async fn plans_after(
     connection: &mut AnyConnection,
     after: Revision,
     limit: u32,
-) -> Result<Vec<Replanned>, StoreError> {
+) -> Result<Vec<ReplannedApp>, StoreError> {
     let rows = sqlx::query(
         "SELECT plans.app AS app, apps.tenant AS tenant, plans.revision AS revision, MAX(plans.planned_at) AS at, COUNT(*) AS client_groups \
          FROM plans JOIN apps ON apps.name = plans.app WHERE plans.revision > $1 \
@@ -212,7 +212,7 @@ pub async fn plans_after(
     .await?;
     rows.iter()
         .map(|row| {
-            Ok(Replanned {
+            Ok(ReplannedApp {
                 app: parsed(row, "app")?,
                 tenant: parsed(row, "tenant")?,
                 revision: Revision(number(row, "revision")?),

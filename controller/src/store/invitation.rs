@@ -18,7 +18,7 @@ pub struct InvitationRow {
 
 /// An invitation, with the present state of its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invited {
+pub struct InvitedUser {
     /// The invitation.
     pub row: InvitationRow,
     /// Since when the user is disabled; `None` if not disabled.
@@ -61,7 +61,7 @@ pub async fn invitation_put(
 pub async fn invitation_get(
     connection: &mut AnyConnection,
     user: &UserName,
-) -> Result<Option<Invited>, StoreError> {
+) -> Result<Option<InvitedUser>, StoreError> {
     let row = sqlx::query(
         "SELECT i.user_name, i.hash, i.created_at, i.created_by, i.expires_at, u.disabled_at \
          FROM invitations i JOIN users u ON u.name = i.user_name \
@@ -71,7 +71,7 @@ pub async fn invitation_get(
     .fetch_optional(connection)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    Ok(Some(Invited {
+    Ok(Some(InvitedUser {
         row: InvitationRow {
             info: InvitationInfo {
                 user: parsed(&row, "user_name")?,

@@ -1,6 +1,6 @@
 //! Jobs: their records, and the transitions between states.
 
-use fdn_core::job::{Course, JobAttempt, JobInfo, JobPriority, JobState};
+use fdn_core::job::{JobAttempt, JobInfo, JobPriority, JobProgress, JobState};
 use fdn_core::{AppName, ByteSize, ClusterId, JobId, TenantId, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
@@ -18,7 +18,7 @@ pub struct JobRow {
     /// The app.
     pub app: AppName,
     /// Its state, with attempts and times.
-    pub course: Course,
+    pub progress: JobProgress,
     /// Counts the changes of the row.
     pub generation: u64,
     /// Its priority.
@@ -63,7 +63,7 @@ pub struct JobRow {
 
 /// Columns that are written together with a transition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Beside {
+pub struct TransitionColumns {
     /// Why the job is in its new state.
     pub reason: Option<String>,
     /// The dispatcher that runs it.
@@ -130,7 +130,7 @@ fn job_row(row: &AnyRow) -> Result<JobRow, StoreError> {
         id: parsed(row, "id")?,
         tenant: parsed(row, "tenant")?,
         app: parsed(row, "app")?,
-        course: Course {
+        progress: JobProgress {
             state: parsed(row, "state")?,
             attempt: small(row, "attempt")?,
             failures: small(row, "failures")?,
@@ -178,17 +178,17 @@ impl JobRow {
         JobInfo {
             id: self.id,
             app: self.app.clone(),
-            state: self.course.state,
+            state: self.progress.state,
             reason: self.reason.clone(),
             priority: self.priority,
-            attempts: self.course.attempt,
-            failures: self.course.failures,
+            attempts: self.progress.attempt,
+            failures: self.progress.failures,
             cluster: self.cluster.clone(),
             target: self.target.clone(),
             submitted_at: self.submitted_at,
             submitted_by: self.submitted_by.clone(),
-            due_at: self.course.due_at,
-            expires_at: self.course.expires_at,
+            due_at: self.progress.due_at,
+            expires_at: self.progress.expires_at,
             started_at: self.started_at,
             ended_at: self.ended_at,
             input_size: ByteSize::from_bytes(self.input_size),
@@ -218,14 +218,14 @@ pub async fn job_insert(
     .bind(job.id.to_string())
     .bind(job.tenant.to_string())
     .bind(job.app.as_str())
-    .bind(job.course.state.as_str())
+    .bind(job.progress.state.as_str())
     .bind(stored(job.generation))
-    .bind(i64::from(job.course.attempt))
-    .bind(i64::from(job.course.failures))
-    .bind(i64::from(job.course.misses))
+    .bind(i64::from(job.progress.attempt))
+    .bind(i64::from(job.progress.failures))
+    .bind(i64::from(job.progress.misses))
     .bind(i64::from(job.priority.get()))
-    .bind(stored(job.course.due_at.get()))
-    .bind(stored(job.course.expires_at.get()))
+    .bind(stored(job.progress.due_at.get()))
+    .bind(stored(job.progress.expires_at.get()))
     .bind(job.deadline.map(|at| stored(at.get())))
     .bind(stored(job.submitted_at.get()))
     .bind(&job.submitted_by)
@@ -391,8 +391,8 @@ pub async fn job_page(
 pub async fn job_step(
     connection: &mut AnyConnection,
     from: &JobRow,
-    to: &Course,
-    beside: &Beside,
+    to: &JobProgress,
+    beside: &TransitionColumns,
 ) -> Result<bool, StoreError> {
     let answer = beside.answer.as_ref();
     let history = beside.history.as_ref();
@@ -435,7 +435,10 @@ pub async fn job_step(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn job_unsubmit(connection: &mut AnyConnection, job: JobId) -> Result<bool, StoreError> {
+pub async fn job_delete_submission(
+    connection: &mut AnyConnection,
+    job: JobId,
+) -> Result<bool, StoreError> {
     let done = sqlx::query("DELETE FROM jobs WHERE id = $1 AND state = 'submitted'")
         .bind(job.to_string())
         .execute(connection)

@@ -19,7 +19,7 @@ pub struct LeaseRow {
 
 /// A request for a lease.
 #[derive(Clone, Debug)]
-pub struct LeaseWish<'a> {
+pub struct LeaseClaim<'a> {
     /// The node that asks.
     pub node: &'a NodeId,
     /// The epoch to keep; `None` starts a new one.
@@ -33,14 +33,14 @@ pub struct LeaseWish<'a> {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn lease_ask(
+pub async fn lease_acquire(
     connection: &mut AnyConnection,
     cluster: &ClusterId,
-    wish: &LeaseWish<'_>,
+    claim: &LeaseClaim<'_>,
     now: Timestamp,
 ) -> Result<LeaseRow, StoreError> {
     // 0 stands for none: epochs begin at 1.
-    let epoch = stored(wish.epoch.unwrap_or(0));
+    let epoch = stored(claim.epoch.unwrap_or(0));
     sqlx::query(
         "INSERT INTO head_leases (cluster, holder, epoch, expires_at) VALUES ($1, $2, 1, $3) \
          ON CONFLICT (cluster) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at, \
@@ -50,8 +50,8 @@ pub async fn lease_ask(
          OR head_leases.expires_at <= $5",
     )
     .bind(cluster.as_str())
-    .bind(wish.node.as_str())
-    .bind(stored(wish.until.get()))
+    .bind(claim.node.as_str())
+    .bind(stored(claim.until.get()))
     .bind(epoch)
     .bind(stored(now.get()))
     .execute(&mut *connection)
@@ -86,7 +86,7 @@ pub async fn lease_get(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn lease_end(
+pub async fn lease_release(
     connection: &mut AnyConnection,
     node: &NodeId,
     now: Timestamp,

@@ -10,7 +10,7 @@ use sqlx::any::AnyRow;
 
 use super::StoreError;
 use super::cluster::{ClusterRow, cluster_forget_empty, cluster_observe};
-use super::enrolment::enrolment_hold;
+use super::enrolment::enrolment_lock;
 use super::row::{json, number, parsed, stored, to_json};
 
 /// A node's last status.
@@ -32,7 +32,7 @@ pub async fn node_observe(
     seen: &StatusRow,
 ) -> Result<(), StoreError> {
     let (status, seen_at) = (&seen.status, stored(seen.seen_at.get()));
-    if enrolment_hold(connection, &status.node).await?.is_some() {
+    if enrolment_lock(connection, &status.node).await?.is_some() {
         return Ok(());
     }
     let cluster = ClusterRow {

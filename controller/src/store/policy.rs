@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::policy::api::KeyInfo;
-use fdn_core::policy::quota::{AppUsed, Used, Window};
+use fdn_core::policy::quota::{AppQuotaUsage, QuotaUsage, Window};
 use fdn_core::policy::{ApiKey, GatewaySpec, Policy};
 use fdn_core::usage::{UsageBatch, UsageSums};
 use fdn_core::{AppName, Digest, KeyId, Revision, TenantId, Timestamp};
@@ -420,7 +420,7 @@ pub async fn quota_add(
 pub async fn quota_used(
     connection: &mut AnyConnection,
     now: Timestamp,
-) -> Result<Vec<AppUsed>, StoreError> {
+) -> Result<Vec<AppQuotaUsage>, StoreError> {
     let window = Window::at(now);
     let rows = sqlx::query(
         "SELECT p.app AS app, q.day AS day, q.calls AS calls FROM app_policies p \
@@ -429,11 +429,11 @@ pub async fn quota_used(
     .bind(stored(window.month_begins()))
     .fetch_all(connection)
     .await?;
-    let mut all: BTreeMap<AppName, Used> = BTreeMap::new();
+    let mut all: BTreeMap<AppName, QuotaUsage> = BTreeMap::new();
     for row in &rows {
-        let used = all.entry(parsed(row, "app")?).or_insert(Used {
+        let used = all.entry(parsed(row, "app")?).or_insert(QuotaUsage {
             window,
-            ..Used::default()
+            ..QuotaUsage::default()
         });
         let calls = number(row, "calls")?;
         used.month += calls;
@@ -441,7 +441,7 @@ pub async fn quota_used(
             used.day += calls;
         }
     }
-    let told = |(app, used)| AppUsed { app, used };
+    let told = |(app, used)| AppQuotaUsage { app, used };
     Ok(all.into_iter().map(told).collect())
 }
 

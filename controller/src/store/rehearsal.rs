@@ -10,7 +10,7 @@ use super::{MIGRATOR, Store, StoreError};
 
 /// A migration not yet applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingMigration {
     /// Its version.
     pub version: i64,
     /// Its description.
@@ -22,7 +22,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn pending(&self) -> Result<Vec<Pending>, StoreError> {
+    pub async fn pending(&self) -> Result<Vec<PendingMigration>, StoreError> {
         let mut connection = self.read().await?;
         let mut applied = BTreeSet::new();
         if schema_version(&mut connection).await?.is_some() {
@@ -36,7 +36,7 @@ impl Store {
         Ok(MIGRATOR
             .iter()
             .filter(|each| !applied.contains(&each.version))
-            .map(|each| Pending {
+            .map(|each| PendingMigration {
                 version: each.version,
                 description: each.description.clone().into_owned(),
             })

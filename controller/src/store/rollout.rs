@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fdn_core::rollout::{BadMark, CallCounts, Objective, RolloutState};
+use fdn_core::rollout::{CallCounts, Objective, RolloutState, VersionRejection};
 use fdn_core::{AppName, FunctionName, MessageId, NodeId, TenantId, Timestamp, VersionNumber};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
@@ -52,7 +52,7 @@ pub struct RolloutRow {
 
 /// The counts of one boot of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct BootCounts {
     /// The counts at the start of the window.
     pub base: CallCounts,
     /// The last reported counts.
@@ -240,13 +240,13 @@ pub async fn rollout_delete(
 pub async fn counts_list(
     connection: &mut AnyConnection,
     app: &AppName,
-) -> Result<BTreeMap<Boot, Counted>, StoreError> {
+) -> Result<BTreeMap<Boot, BootCounts>, StoreError> {
     let rows = sqlx::query("SELECT node, boot, base, latest FROM rollout_counts WHERE app = $1")
         .bind(app.as_str())
         .fetch_all(connection)
         .await?;
     let read = |row: &AnyRow| {
-        let counted = Counted {
+        let counted = BootCounts {
             base: json(row, "base")?,
             latest: json(row, "latest")?,
         };
@@ -263,7 +263,7 @@ pub async fn counts_upsert(
     connection: &mut AnyConnection,
     app: &AppName,
     (node, boot): &Boot,
-    counted: &Counted,
+    counted: &BootCounts,
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO rollout_counts (app, node, boot, base, latest) VALUES ($1, $2, $3, $4, $5) \
@@ -302,7 +302,7 @@ pub async fn bad_version_list(
     connection: &mut AnyConnection,
     tenant: TenantId,
     function: &FunctionName,
-) -> Result<BTreeMap<VersionNumber, BadMark>, StoreError> {
+) -> Result<BTreeMap<VersionNumber, VersionRejection>, StoreError> {
     let rows = sqlx::query(
         "SELECT number, reason, marked_at FROM bad_versions WHERE tenant = $1 AND function = $2 ORDER BY number",
     )
@@ -311,7 +311,7 @@ pub async fn bad_version_list(
     .fetch_all(connection)
     .await?;
     let read = |row: &AnyRow| {
-        let mark = BadMark {
+        let mark = VersionRejection {
             reason: row.try_get("reason")?,
             at: Timestamp(number(row, "marked_at")?),
         };
@@ -327,7 +327,7 @@ pub async fn bad_version_list(
 pub async fn bad_version_mark(
     connection: &mut AnyConnection,
     (tenant, function, number): (TenantId, &FunctionName, VersionNumber),
-    mark: &BadMark,
+    mark: &VersionRejection,
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO bad_versions (tenant, function, number, reason, marked_at) VALUES ($1, $2, $3, $4, $5) \

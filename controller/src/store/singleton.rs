@@ -11,7 +11,7 @@ use super::row::stored;
 ///
 /// # Errors
 /// When the database fails.
-pub async fn singleton_ask(
+pub async fn singleton_acquire(
     connection: &mut AnyConnection,
     name: &str,
     holder: &str,
@@ -36,7 +36,10 @@ pub async fn singleton_ask(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn singleton_end(connection: &mut AnyConnection, holder: &str) -> Result<(), StoreError> {
+pub async fn singleton_release(
+    connection: &mut AnyConnection,
+    holder: &str,
+) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM singletons WHERE holder = $1")
         .bind(holder)
         .execute(connection)

@@ -181,7 +181,7 @@ pub async fn tenant_limit_set(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn tenant_bury(
+pub async fn tenant_delete(
     connection: &mut AnyConnection,
     tenant: TenantId,
     now: Timestamp,

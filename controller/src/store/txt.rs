@@ -35,7 +35,7 @@ pub struct TxtRow {
 impl TxtRow {
     /// Whether they are not expired at `now`.
     #[must_use]
-    pub fn is_there(&self, now: Timestamp) -> bool {
+    pub fn is_live(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|end| end > now)
     }
 
@@ -110,7 +110,7 @@ pub async fn txt_get(
 
 /// Which names a caller can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TxtSight {
+pub struct TxtVisibility {
     /// Names of this tenant; of all tenants if `None`.
     pub tenant: Option<TenantId>,
     /// Names of the tenants that this user is a member of; of all tenants if `None`.
@@ -123,19 +123,19 @@ pub struct TxtSight {
 /// When the database fails.
 pub async fn txt_page(
     connection: &mut AnyConnection,
-    sight: &TxtSight,
+    visibility: &TxtVisibility,
     now: Timestamp,
     after: &str,
     limit: u32,
 ) -> Result<Vec<TxtRow>, StoreError> {
-    let tenant = sight.tenant.map(|tenant| tenant.to_string());
+    let tenant = visibility.tenant.map(|tenant| tenant.to_string());
     let rows = sqlx::query(select!(
         "WHERE ($1 = '' OR tenant = $1) \
          AND ($2 = '' OR tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2)) \
          AND (expires_at IS NULL OR expires_at > $3) AND name > $4 ORDER BY name LIMIT $5"
     ))
     .bind(tenant.unwrap_or_default())
-    .bind(sight.member.clone().unwrap_or_default())
+    .bind(visibility.member.clone().unwrap_or_default())
     .bind(stored(now.get()))
     .bind(after)
     .bind(i64::from(limit))
@@ -152,7 +152,7 @@ pub async fn txt_list_all(
     connection: &mut AnyConnection,
     now: Timestamp,
 ) -> Result<Vec<TxtRow>, StoreError> {
-    txt_page(connection, &TxtSight::default(), now, "", u32::MAX).await
+    txt_page(connection, &TxtVisibility::default(), now, "", u32::MAX).await
 }
 
 /// The number of names with records at `now`, of a tenant, or of the network itself if `None`.

@@ -10,7 +10,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::StoreError;
-use super::billing::clock::clock_hold;
+use super::billing::clock::clock_lock;
 use super::billing::owner::{Owners, node_place, owner_list};
 use super::billing::sums::sums_apply;
 use super::row::{number, parsed, stored, version};
@@ -42,12 +42,12 @@ pub async fn usage_store(
         });
     }
     let records = last_of_each(&batch.records);
-    let mut desk = Desk::open(connection, &batch.node, &records, now).await?;
+    let mut bookings = Bookings::open(connection, &batch.node, &records, now).await?;
     let mut count = 0;
     for rows in records.chunks(ROWS) {
-        count += desk.take(connection, &batch.node, rows).await?;
+        count += bookings.take(connection, &batch.node, rows).await?;
     }
-    sums_apply(connection, &desk.deltas).await?;
+    sums_apply(connection, &bookings.deltas).await?;
     Ok(UsageReceipt {
         stored: count,
         duplicate: false,
@@ -75,7 +75,7 @@ struct Booking {
 }
 
 /// Books the records of one batch.
-struct Desk {
+struct Bookings {
     owners: Owners,
     place: (ClusterId, RegionName),
     open: Option<Month>,
@@ -83,7 +83,7 @@ struct Desk {
     deltas: Deltas,
 }
 
-impl Desk {
+impl Bookings {
     async fn open(
         connection: &mut AnyConnection,
         node: &NodeId,
@@ -91,7 +91,7 @@ impl Desk {
         now: Timestamp,
     ) -> Result<Self, StoreError> {
         // No month is closed from here until this transaction ends.
-        let open = clock_hold(connection).await?;
+        let open = clock_lock(connection).await?;
         let apps: BTreeSet<&AppName> = records.iter().map(|record| &record.app).collect();
         Ok(Self {
             owners: owner_list(connection, apps).await?,
@@ -278,9 +278,9 @@ pub async fn usage_book(
     let mut count = 0;
     for (node, records) in by_node {
         let records: Vec<&UsageRecord> = records.iter().collect();
-        let mut desk = Desk::open(connection, &node, &records, now).await?;
+        let mut bookings = Bookings::open(connection, &node, &records, now).await?;
         for record in records {
-            let Booking { account, hour } = desk.booking(record);
+            let Booking { account, hour } = bookings.booking(record);
             let done = sqlx::query(
                 "UPDATE usage_records SET tenant = $2, cluster = $3, region = $4, booked_at = $5 \
                  WHERE invocation = $1 AND booked_at IS NULL",
@@ -293,11 +293,11 @@ pub async fn usage_book(
             .execute(&mut *connection)
             .await?;
             if done.rows_affected() == 1 {
-                desk.add(record)?;
+                bookings.add(record)?;
                 count += 1;
             }
         }
-        sums_apply(connection, &desk.deltas).await?;
+        sums_apply(connection, &bookings.deltas).await?;
     }
     Ok(count)
 }

@@ -10,7 +10,7 @@ use fdn_core::{AppName, BatchId, NodeId, Timestamp};
 use sqlx::AnyConnection;
 
 use super::StoreError;
-use super::billing::clock::clock_hold;
+use super::billing::clock::clock_lock;
 use super::billing::owner::{node_place, owner_list};
 use super::billing::sums::sums_apply;
 use super::row::stored;
@@ -38,7 +38,7 @@ pub async fn usage_add(
         });
     }
     // No month is closed from here until this transaction ends.
-    let open = clock_hold(connection).await?;
+    let open = clock_lock(connection).await?;
     let apps: BTreeSet<&AppName> = batch.sums.iter().map(|sum| &sum.app).collect();
     let owners = owner_list(connection, apps).await?;
     let (cluster, region) = node_place(connection, &batch.node).await?;

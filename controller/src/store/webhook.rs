@@ -140,7 +140,7 @@ pub async fn webhook_due(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn webhook_take(
+pub async fn webhook_claim(
     connection: &mut AnyConnection,
     row: &WebhookRow,
     now: Timestamp,
@@ -164,7 +164,7 @@ pub async fn webhook_take(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn webhook_again(
+pub async fn webhook_reschedule(
     connection: &mut AnyConnection,
     row: &WebhookRow,
     due_at: Timestamp,

@@ -11,7 +11,7 @@ use fdn_runtime::CompileCache;
 use tracing::{info, warn};
 
 /// The most controllers that can share a folder for uploads and have a cache each.
-const PLACES: u32 = 16;
+const FOLDERS_MAX: u32 = 16;
 
 /// Packs of compiled functions, as they are in the artifact store.
 pub struct PackFolder {
@@ -32,7 +32,7 @@ impl PackFolder {
         if limit.as_bytes() == 0 {
             return None;
         }
-        let (folder, place) = take_place(uploads)?;
+        let (folder, place) = lock_free_folder(uploads)?;
         match CompileCache::open(folder, limit) {
             // Without a valid engine key nothing can be stored elsewhere.
             Ok(cache) => Some(Self {
@@ -50,10 +50,10 @@ impl PackFolder {
 }
 
 /// Locks the first folder that no other process holds.
-fn take_place(uploads: &Path) -> Option<(PathBuf, File)> {
-    for number in 0..PLACES {
+fn lock_free_folder(uploads: &Path) -> Option<(PathBuf, File)> {
+    for number in 0..FOLDERS_MAX {
         let folder = uploads.join(format!("fdn-compile-cache-{number}"));
-        match hold(&folder) {
+        match try_lock_folder(&folder) {
             Ok(Some(place)) => return Some((folder, place)),
             Ok(None) => {}
             Err(error) => {
@@ -66,7 +66,7 @@ fn take_place(uploads: &Path) -> Option<(PathBuf, File)> {
 }
 
 /// Creates the folder if necessary and locks it; `None` if another process has locked it.
-fn hold(folder: &Path) -> io::Result<Option<File>> {
+fn try_lock_folder(folder: &Path) -> io::Result<Option<File>> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -96,18 +96,18 @@ mod tests {
     #[test]
     fn each_process_has_a_folder_that_nobody_else_can_write_to() {
         let uploads = tempfile::tempdir().expect("a folder");
-        let (first, place) = take_place(uploads.path()).expect("a place");
+        let (first, place) = lock_free_folder(uploads.path()).expect("a place");
         let mode = std::fs::metadata(&first).expect("a folder").mode();
         assert_eq!(mode & 0o777, 0o700);
-        let (second, _other) = take_place(uploads.path()).expect("a place");
+        let (second, _other) = lock_free_folder(uploads.path()).expect("a place");
         assert_ne!(first, second);
         drop(place);
-        assert_eq!(take_place(uploads.path()).expect("a place").0, first);
+        assert_eq!(lock_free_folder(uploads.path()).expect("a place").0, first);
         // A folder that others could have written to is not used.
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&first, open).expect("changed");
-        assert!(hold(&first).is_err());
-        assert_ne!(take_place(uploads.path()).expect("a place").0, first);
+        assert!(try_lock_folder(&first).is_err());
+        assert_ne!(lock_free_folder(uploads.path()).expect("a place").0, first);
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Coded for ImageError {
 }
 
 impl ImageError {
-    /// The step of [`judge`] that rejects the image.
+    /// The step of [`validate`] that rejects the image.
     pub(super) const fn step(&self) -> Option<&'static str> {
         match self {
             Self::Empty | Self::Invalid(_) => Some("format"),
@@ -81,11 +81,11 @@ fn of(what: &str, count: usize) -> String {
     }
 }
 
-/// Validates an image, which may be at most `most` bytes when decompressed. Blocking.
+/// Validates an image, which may be at most `limit` bytes when decompressed. Blocking.
 ///
 /// # Errors
 /// When it is not an archive of an image that nodes can run.
-pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageError> {
+pub fn validate(path: &Path, limit: ByteSize) -> Result<Vec<ValidationStep>, ImageError> {
     let mut begin = Instant::now();
     let size = std::fs::metadata(path).map_err(ImageError::Read)?.len();
     if size == 0 {
@@ -115,7 +115,7 @@ pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageEr
         }
         return Ok(steps);
     }
-    let contents = Contents::digest(path, most.as_bytes()).map_err(|error| match error {
+    let contents = Contents::digest(path, limit.as_bytes()).map_err(|error| match error {
         // Invalid compression, or too much decompressed data, appears as a read error within the archive.
         ArchiveError::Read(error) => ImageError::Invalid(format!("it is not a tar file: {error}")),
         other => ImageError::Invalid(other.to_string()),
@@ -123,7 +123,9 @@ pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageEr
     let format = contents.format().map_err(at(ImageError::Invalid))?;
     let image = contents.image(&ARCHITECTURES);
     let image = image.map_err(at(ImageError::Invalid))?;
-    contents.measured(&image).map_err(at(ImageError::Invalid))?;
+    contents
+        .check_measured(&image)
+        .map_err(at(ImageError::Invalid))?;
     step("format", format.as_str().to_owned());
     let config = contents.config(&image).map_err(at(ImageError::Config))?;
     config.check(&image).map_err(at(ImageError::Config))?;

@@ -77,7 +77,7 @@ impl Coded for UploadError {
 }
 
 /// The result of validating an upload that passed every check.
-pub struct Judged {
+pub struct ValidatedUpload {
     /// The result of each check.
     pub steps: Vec<ValidationStep>,
     /// The machine code, if it is to be stored for nodes.
@@ -193,7 +193,7 @@ impl Uploads {
     ///
     /// # Errors
     /// When all places are taken.
-    pub fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
+    pub fn acquire_place(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.room)
             .try_acquire_owned()
             .map_err(|_| Error::TooMany {
@@ -233,19 +233,20 @@ impl Uploads {
     ///
     /// # Errors
     /// With the first check that fails.
-    pub async fn judge(
+    pub async fn validate(
         &self,
         component: &Component,
         manifest: &Manifest,
         secrets: impl IntoIterator<Item = (&SecretName, &Secret)>,
-    ) -> Result<Judged, Error> {
+    ) -> Result<ValidatedUpload, Error> {
         if manifest.runtime == RuntimeKind::Docker {
             let path = component.path().to_owned();
             let most = self.image_unfolded;
-            let judged = tokio::task::spawn_blocking(move || image::judge(&path, most)).await;
-            let judged = judged.map_err(|e| Error::Internal(format!("judging broke: {e}")))?;
-            return Ok(Judged {
-                steps: judged?,
+            let validated = tokio::task::spawn_blocking(move || image::validate(&path, most)).await;
+            let validated =
+                validated.map_err(|e| Error::Internal(format!("judging broke: {e}")))?;
+            return Ok(ValidatedUpload {
+                steps: validated?,
                 compiled: None,
                 cache: None,
             });
@@ -267,21 +268,21 @@ impl Uploads {
             probe: CallContext::from_manifest(manifest, secrets, Arc::new(NoLog)),
             cache: self.packs.as_ref().map(|packs| packs.cache.clone()),
         };
-        let judged = validate(&self.engine, &self.compiler, component.path(), &options).await?;
+        let validated = validate(&self.engine, &self.compiler, component.path(), &options).await?;
         // If the engine's key is not valid, no machine code is stored, and nodes compile for themselves.
         let engine = self.engine.compatibility_key().parse().ok();
-        Ok(Judged {
-            cache: judged.report.cache,
+        Ok(ValidatedUpload {
+            cache: validated.report.cache,
             compiled: engine
                 .filter(|_| self.keeps_compiled)
                 .map(|engine| Compiled {
-                    path: judged.compiled,
+                    path: validated.compiled,
                     engine,
-                    digest: judged.report.compiled_digest,
-                    size: judged.report.compiled_size,
+                    digest: validated.report.compiled_digest,
+                    size: validated.report.compiled_size,
                     _folder: compiled,
                 }),
-            steps: judged.steps,
+            steps: validated.steps,
         })
     }
 }

@@ -140,7 +140,11 @@ impl PublicKey {
     }
 
     /// Whether `signature` is this key's signature of the message.
-    fn made(&self, signature: &[u8], message: &mut Message<'_>) -> Result<bool, SignatureError> {
+    fn has_signed(
+        &self,
+        signature: &[u8],
+        message: &mut Message<'_>,
+    ) -> Result<bool, SignatureError> {
         match self {
             Self::EcdsaP256(key) => {
                 let Ok(signature) = p256::ecdsa::Signature::from_der(signature) else {
@@ -264,7 +268,7 @@ pub fn verify(
     }
     for info in keys {
         let key = PublicKey::from_pem(&info.public_key)?;
-        if key.made(&bytes, &mut message)? {
+        if key.has_signed(&bytes, &mut message)? {
             return Ok(Signer {
                 name: info.name.clone(),
                 algorithm: info.algorithm,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use fdn_controller::backup::{KeysWanted, Manifest, Place, backup, restore};
+use fdn_controller::backup::{ArchiveLocation, KeyPolicy, Manifest, backup, restore};
 use fdn_controller::store::copy::{occupied, schema_version, table_list};
 use fdn_controller::store::{MIGRATOR, Store, StoreError, newest};
 use fdn_controller::{Error, Settings};
@@ -100,14 +100,14 @@ async fn elsewhere(backend: Backend) -> (Arc<TempDir>, Settings) {
     (folder, settings)
 }
 
-fn place(path: &Path) -> Place {
-    Place::File(path.to_owned())
+fn place(path: &Path) -> ArchiveLocation {
+    ArchiveLocation::File(path.to_owned())
 }
 
 /// Writes a backup with all keys, into the rig's folder.
 async fn backed_up(rig: &Rig, name: &str) -> (PathBuf, Manifest) {
     let path = rig.folder.path().join(name);
-    let made = backup(&rig.settings, &place(&path), KeysWanted::With).await;
+    let made = backup(&rig.settings, &place(&path), KeyPolicy::With).await;
     (path, made.expect("backed up"))
 }
 
@@ -139,10 +139,10 @@ async fn everything_comes_back_on_either_database(backend: Backend) {
     assert!(left.is_empty(), "{left:?}");
     for to in [backend, backend.other()] {
         let (folder, settings) = elsewhere(to).await;
-        let restored = restore(&settings, &place(&archive), KeysWanted::Needed).await;
+        let restored = restore(&settings, &place(&archive), KeyPolicy::Needed).await;
         assert_eq!(restored.expect("restored"), manifest);
         let again = folder.path().join("again.fdn");
-        let second = backup(&settings, &place(&again), KeysWanted::With).await;
+        let second = backup(&settings, &place(&again), KeyPolicy::With).await;
         assert_eq!(
             second.expect("backed up").objects,
             manifest.objects,
@@ -205,7 +205,7 @@ async fn nothing_is_left(settings: &Settings, what: &str) {
 }
 
 async fn refused(settings: &Settings, archive: &Path, what: &str) -> Error {
-    let error = restore(settings, &place(archive), KeysWanted::Needed).await;
+    let error = restore(settings, &place(archive), KeyPolicy::Needed).await;
     let error = error.expect_err(what);
     nothing_is_left(settings, what).await;
     error
@@ -276,7 +276,7 @@ async fn a_bad_archive_leaves_nothing(backend: Backend) {
     packed(&bad, &without_tenants(&parts, &manifest));
     let error = refused(&settings, &bad, "rows refer to what is not there").await;
     assert!(matches!(error, Error::Store(_)), "{error:?}");
-    restore(&settings, &place(&archive), KeysWanted::Needed)
+    restore(&settings, &place(&archive), KeyPolicy::Needed)
         .await
         .expect("the good one is restored after all that");
 }
@@ -284,7 +284,7 @@ async fn a_bad_archive_leaves_nothing(backend: Backend) {
 async fn only_an_empty_place_is_restored_to(backend: Backend) {
     let rig = filled(backend).await;
     let (archive, _) = backed_up(&rig, "one.fdn").await;
-    let error = restore(&rig.settings, &place(&archive), KeysWanted::Needed).await;
+    let error = restore(&rig.settings, &place(&archive), KeyPolicy::Needed).await;
     let error = error.expect_err("a controller uses it");
     assert_eq!(error.code(), ErrorCode::Conflict);
     let error = error.to_string();
@@ -296,7 +296,7 @@ async fn only_an_empty_place_is_restored_to(backend: Backend) {
     let stray = folder.path().join("artifacts/sha256/aa/stray");
     std::fs::create_dir_all(stray.parent().expect("a folder")).expect("made");
     std::fs::write(&stray, "x").expect("written");
-    let error = restore(&settings, &place(&archive), KeysWanted::Needed).await;
+    let error = restore(&settings, &place(&archive), KeyPolicy::Needed).await;
     let error = error.expect_err("something is there").to_string();
     assert!(error.contains("holds objects already"), "{error}");
     std::fs::remove_file(&stray).expect("removed");
@@ -304,17 +304,17 @@ async fn only_an_empty_place_is_restored_to(backend: Backend) {
     let store = Store::connect(&settings.database).await.expect("connected");
     store.migrate().await.expect("migrated");
     store.close().await;
-    restore(&settings, &place(&archive), KeysWanted::Needed)
+    restore(&settings, &place(&archive), KeyPolicy::Needed)
         .await
         .expect("restored");
-    let again = restore(&settings, &place(&archive), KeysWanted::Needed).await;
+    let again = restore(&settings, &place(&archive), KeyPolicy::Needed).await;
     assert_eq!(again.expect_err("full").code(), ErrorCode::Conflict);
 }
 
 async fn keys_are_asked_for_and_never_replaced(backend: Backend) {
     let rig = filled(backend).await;
     let archive = rig.folder.path().join("bare.fdn");
-    let made = backup(&rig.settings, &place(&archive), KeysWanted::Needed).await;
+    let made = backup(&rig.settings, &place(&archive), KeyPolicy::Needed).await;
     let made = made.expect("backed up");
     assert!(made.keys.is_empty());
     let names: Vec<_> = made
@@ -341,10 +341,10 @@ async fn keys_are_asked_for_and_never_replaced(backend: Backend) {
     copied("token");
     // A key ring without the required key.
     std::fs::write(folder.path().join("master.key"), "ab".repeat(32)).expect("written");
-    let error = restore(&settings, &place(&archive), KeysWanted::Needed).await;
+    let error = restore(&settings, &place(&archive), KeyPolicy::Needed).await;
     let error = error.expect_err("another ring").to_string();
     assert!(error.contains("which is not in the ring"), "{error}");
-    let lost = restore(&settings, &place(&archive), KeysWanted::Lost).await;
+    let lost = restore(&settings, &place(&archive), KeyPolicy::Lost).await;
     lost.expect("restored without it");
     // A controller starts without the lost keys.
     copied("password");
@@ -363,7 +363,7 @@ async fn keys_are_asked_for_and_never_replaced(backend: Backend) {
         for name in ["token", "master.key"] {
             std::fs::copy(rig.folder.path().join(name), folder.path().join(name)).expect("copied");
         }
-        let error = restore(&settings, &place(archive), KeysWanted::Needed).await;
+        let error = restore(&settings, &place(archive), KeyPolicy::Needed).await;
         let error = error.expect_err(what).to_string();
         assert!(error.contains("holds another network.key"), "{error}");
         let kept = std::fs::read_to_string(folder.path().join("key")).expect("kept");
@@ -371,7 +371,7 @@ async fn keys_are_asked_for_and_never_replaced(backend: Backend) {
     }
     std::fs::remove_file(folder.path().join("key")).expect("removed");
     std::fs::remove_file(folder.path().join("master.key")).expect("removed");
-    restore(&settings, &place(&whole), KeysWanted::Needed)
+    restore(&settings, &place(&whole), KeyPolicy::Needed)
         .await
         .expect("restored");
     let restored = std::fs::read_to_string(folder.path().join("master.key")).expect("written");
@@ -384,7 +384,7 @@ async fn an_older_archive_is_brought_up_to_date(backend: Backend) {
     let archive = older(backend, old.path(), versions[versions.len() - 2]).await;
     for to in [backend, backend.other()] {
         let (_folder, settings) = elsewhere(to).await;
-        restore(&settings, &place(&archive), KeysWanted::Needed)
+        restore(&settings, &place(&archive), KeyPolicy::Needed)
             .await
             .expect("restored");
         let store = Store::connect(&settings.database).await.expect("connected");
@@ -431,7 +431,7 @@ async fn a_newer_database_is_refused_in_words(backend: Backend) {
         }
     }
     let file = folder.path().join("no.fdn");
-    let error = backup(&settings, &place(&file), KeysWanted::Needed).await;
+    let error = backup(&settings, &place(&file), KeyPolicy::Needed).await;
     assert_eq!(error.expect_err("refused").code(), ErrorCode::Conflict);
     assert!(!file.exists());
 }
@@ -449,7 +449,7 @@ async fn a_rehearsal_changes_nothing(backend: Backend) {
     drop(connection);
     store.migrate_to(Some(before)).await.expect("migrated");
     let file = folder.path().join("no.fdn");
-    let error = backup(&settings, &place(&file), KeysWanted::Needed).await;
+    let error = backup(&settings, &place(&file), KeyPolicy::Needed).await;
     let error = error.expect_err("an older schema").to_string();
     assert!(error.contains("fdn-controller migrate"), "{error}");
     let (code, said) = program(&settings, &["migrate", "--dry-run"], Vec::new());

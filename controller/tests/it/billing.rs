@@ -15,7 +15,7 @@ use fdn_controller::store::{DEFAULT_TENANT, Store, StoreError};
 use fdn_core::billing::{
     Currency, Kind, Meter, Month, Price, PriceList, Quantities, Statement, StatementState,
 };
-use fdn_core::usage::{CallRecord, Noted, UsageBatch, UsageOutcome, UsageRecord};
+use fdn_core::usage::{CallRecord, InterimUsage, UsageBatch, UsageOutcome, UsageRecord};
 use fdn_core::{BatchId, InvocationId, MebiBytes, TenantId, Timestamp, VersionNumber};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -193,7 +193,7 @@ fn lives() -> impl Strategy<Value = Lives> {
                     egress_bytes: whole.egress_bytes / step as u64,
                     ..whole.clone()
                 };
-                let before = std::mem::replace(&mut noted, Noted::of(&used));
+                let before = std::mem::replace(&mut noted, InterimUsage::of(&used));
                 call(used, before)
             };
             (1..=steps).map(of)

@@ -5,7 +5,7 @@ use fdn_controller::artifacts::Object;
 use fdn_controller::store::artifact::{
     artifact_claim, artifact_find, artifact_list_unused, artifact_mark, artifact_use, trash_list,
 };
-use fdn_controller::store::billing::artifact::artifact_list_kept;
+use fdn_controller::store::billing::artifact::artifact_list_stored;
 use fdn_controller::store::revision::revision_lock;
 use fdn_controller::store::version::{function_version_next, version_insert};
 use fdn_controller::store::{DEFAULT_TENANT, Store};
@@ -58,7 +58,7 @@ async fn what_nobody_uses_goes_after_its_grace_time(backend: Backend) {
     delete(&rig, "one").await;
     // Billing of storage ends with the version, not with its bytes.
     let mut connection = state.store.read().await.expect("connected");
-    let kept = artifact_list_kept(
+    let kept = artifact_list_stored(
         &mut connection,
         DEFAULT_TENANT,
         fdn_service::now(),

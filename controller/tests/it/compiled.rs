@@ -6,7 +6,7 @@ use fdn_core::api::DeployResponse;
 use fdn_core::compiled::CompiledHead;
 use fdn_core::digest::Digest;
 use fdn_core::enrol::Role;
-use fdn_link::Told;
+use fdn_link::FeedEvent;
 use fdn_runtime::{Engine, EngineOptions};
 use fdn_service::pki::PublicKey;
 use fdn_testkit::components;
@@ -94,7 +94,7 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
 
 async fn until_deleted(wire: &mut Wire) {
     loop {
-        if let Told::Change(frame) = wire.told().await
+        if let FeedEvent::Change(frame) = wire.told().await
             && Wire::app(&[frame], "hello").is_some_and(|(there, _)| !there)
         {
             return;

@@ -108,7 +108,7 @@ async fn whoever_stands_on_the_way_cannot_tell_a_machine_that_it_was_removed() {
         stream.write_all(&alert).await.expect("written");
     }
     // It retries with the back-off of failures, and does not consider itself removed.
-    assert!(wire.connection.feed.told.try_recv().is_err());
+    assert!(wire.connection.feed.events.try_recv().is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,7 +170,7 @@ async fn a_feed_goes_on_at_another_controller_where_it_ended() {
 #[test]
 fn a_controller_that_says_nothing_any_more_is_left_within_five_seconds_by_the_defaults() {
     let heartbeat = fdn_controller::settings::EdgeSettings::default().heartbeat;
-    let centre = fdn_link::CentreSettings::default();
+    let centre = fdn_link::ControllerLinkSettings::default();
     // A machine waits for two heartbeats, then for its random delay; connecting to a live controller takes little.
     let gone = heartbeat.as_duration() * 2 + centre.spread.as_duration();
     assert!(gone < std::time::Duration::from_secs(5), "{gone:?}");
@@ -188,7 +188,7 @@ async fn a_machine_is_connected_through_a_proxy() {
     let controllers = vec!["controller.fdn.invalid:8601".to_owned(), edge.clone()];
     let mut wire = member.connect_through(controllers, Some(proxy.url()));
     wire.up().await;
-    assert_eq!(proxy.carried(), [edge]);
+    assert_eq!(proxy.forwarded(), [edge]);
     let deployed = rig.deploy("hello", components::hello("x")).await;
     let (frames, _) = wire.until(deployed.revision).await;
     assert!(Wire::app(&frames, "hello").is_some());
@@ -360,7 +360,7 @@ mod soak {
     use std::time::{Duration, Instant};
 
     use fdn_core::NodeId;
-    use fdn_link::Told;
+    use fdn_link::FeedEvent;
 
     use super::*;
 
@@ -385,9 +385,9 @@ mod soak {
         let heard = async {
             loop {
                 let frames = match witness.told().await {
-                    Told::Change(frame) => vec![frame],
-                    Told::Snapshot(_, frames) => frames,
-                    Told::At(_) | Told::Removed => continue,
+                    FeedEvent::Change(frame) => vec![frame],
+                    FeedEvent::Snapshot(_, frames) => frames,
+                    FeedEvent::At(_) | FeedEvent::Removed => continue,
                 };
                 let names = frames.iter().any(|frame| match frame {
                     Frame::Fleet(fleet) => fleet.revoked.iter().any(|one| one.node == *name),

@@ -67,7 +67,10 @@ fn large() -> Vec<u8> {
 /// The response to a request for an artifact, whose body is not read yet.
 async fn begin(wire: &Wire, path: &str) -> http::Response<fdn_link::Body> {
     let request = http::Request::get(path).body(Bytes::new());
-    let answer = wire.connection.centre.ask(request.expect("a request"));
+    let answer = wire
+        .connection
+        .controllers
+        .send(request.expect("a request"));
     let answer = answer.await.expect("an answer");
     assert_eq!(answer.status(), 200);
     answer
@@ -154,12 +157,12 @@ async fn a_removed_node_gets_no_lease_however_fast_it_asks() {
     };
     let cluster = "eu-west".parse().expect("a cluster");
     let now = fdn_service::now();
-    let got = lease::ask(state, &cluster, &wish, now).await;
+    let got = lease::acquire(state, &cluster, &wish, now).await;
     assert_eq!(got.expect("a lease").holder, member.name);
     let removed = rig.request(Method::DELETE, "/v1/nodes/n-1").send().await;
     assert_eq!(removed.expect("an answer").status(), 204);
     // As if no controller had heard of the removal yet.
-    let refused = lease::ask(state, &cluster, &wish, now).await;
+    let refused = lease::acquire(state, &cluster, &wish, now).await;
     assert!(matches!(
         refused,
         Err(fdn_controller::Error::Forbidden { .. })

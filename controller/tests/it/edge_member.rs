@@ -6,7 +6,9 @@ use fdn_core::feed::{Frame, Report};
 use fdn_core::message::{Message, NodeStatus};
 use fdn_core::{NodeId, Revision};
 use fdn_link::join::Identity;
-use fdn_link::{CentreSettings, Connection, IdentityFiles, Link, LinkMetrics, Told, read_body};
+use fdn_link::{
+    Connection, ControllerLinkSettings, FeedEvent, IdentityFiles, Link, LinkMetrics, read_body,
+};
 use fdn_service::CancellationToken;
 use fdn_service::pki::NodeKey;
 use fdn_testkit::wait;
@@ -73,13 +75,13 @@ impl Member {
     }
 
     pub(crate) fn connect_through(&self, controllers: Vec<String>, proxy: Option<String>) -> Wire {
-        let settings = CentreSettings {
+        let settings = ControllerLinkSettings {
             controllers,
             proxy,
             spread: fdn_core::DurationMs::from_millis(10),
             retry_first: fdn_core::DurationMs::from_millis(10),
             retry_max: fdn_core::DurationMs::from_millis(100),
-            ..CentreSettings::default()
+            ..ControllerLinkSettings::default()
         };
         let metrics = LinkMetrics::new(&Registry::new(), "test").expect("metrics");
         let stop = CancellationToken::new();
@@ -172,8 +174,8 @@ impl Wire {
     async fn ask(&self, request: http::Request<Bytes>) -> (u16, String, Bytes) {
         let answer = self
             .connection
-            .centre
-            .ask(request)
+            .controllers
+            .send(request)
             .await
             .expect("an answer");
         let status = answer.status().as_u16();
@@ -196,8 +198,8 @@ impl Wire {
     }
 
     /// The next thing that the feed tells.
-    pub(crate) async fn told(&mut self) -> Told {
-        tokio::time::timeout(wait::PATIENCE, self.connection.feed.told.recv())
+    pub(crate) async fn told(&mut self) -> FeedEvent {
+        tokio::time::timeout(wait::PATIENCE, self.connection.feed.events.recv())
             .await
             .expect("something in time")
             .expect("the link lives")
@@ -210,14 +212,14 @@ impl Wire {
         let all = async {
             loop {
                 match self.told().await {
-                    Told::Snapshot(_, all) => {
+                    FeedEvent::Snapshot(_, all) => {
                         frames.extend(all);
                         snapshots += 1;
                     }
-                    Told::Change(frame) => frames.push(frame),
-                    Told::At(at) if at >= revision => return,
-                    Told::At(_) => {}
-                    Told::Removed => panic!("removed"),
+                    FeedEvent::Change(frame) => frames.push(frame),
+                    FeedEvent::At(at) if at >= revision => return,
+                    FeedEvent::At(_) => {}
+                    FeedEvent::Removed => panic!("removed"),
                 }
             }
         };
@@ -231,7 +233,7 @@ impl Wire {
     pub(crate) async fn hears_of(&mut self, app: &str, there: bool) -> Vec<String> {
         let heard = async {
             loop {
-                let Told::Change(frame) = self.told().await else {
+                let FeedEvent::Change(frame) = self.told().await else {
                     continue;
                 };
                 match Self::app(&[frame], app) {
@@ -247,7 +249,7 @@ impl Wire {
 
     /// Waits until it is told that it was removed.
     pub(crate) async fn removed(&mut self) {
-        let heard = async { while !matches!(self.told().await, Told::Removed) {} };
+        let heard = async { while !matches!(self.told().await, FeedEvent::Removed) {} };
         tokio::time::timeout(wait::PATIENCE, heard)
             .await
             .expect("the removal in time");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fdn_controller::store::Store;
-use fdn_controller::store::asked::{AskedRow, asked_get, asked_set};
+use fdn_controller::store::cluster_load::{ClusterLoadRow, cluster_load_get, cluster_load_set};
 use fdn_controller::store::rtt::link_list;
 use fdn_core::api::Explanation;
 use fdn_core::fleet::{ClusterDetail, ClusterLink};
@@ -115,7 +115,7 @@ async fn who_does_not_plan_knows_links_and_waits(backend: Backend) {
         .expect("connected");
     let kept = wait::until("what is asked to be kept", async || {
         let c = &mut *store.read().await.expect("connected");
-        let kept = asked_get(c).await.expect("read");
+        let kept = cluster_load_get(c).await.expect("read");
         if kept.is_empty() {
             Err("nothing")
         } else {
@@ -139,7 +139,7 @@ async fn who_does_not_plan_knows_links_and_waits(backend: Backend) {
     until_measured(&first, 33.0).await;
     until_measured(&second, 33.0).await;
     // The plans of another planner ask for all four slots of eu-west, twice over.
-    let asks = |cluster_name: &str, erlangs: f64| AskedRow {
+    let asks = |cluster_name: &str, erlangs: f64| ClusterLoadRow {
         cluster: cluster(cluster_name),
         runs: 100.0 * erlangs,
         erlangs,
@@ -151,7 +151,7 @@ async fn who_does_not_plan_knows_links_and_waits(backend: Backend) {
         "the one that does not plan to explain with waits",
         async || {
             let c = &mut *store.read().await.expect("connected");
-            asked_set(c, &full, fdn_service::now())
+            cluster_load_set(c, &full, fdn_service::now())
                 .await
                 .expect("written");
             let found: Explanation = second.get("/v1/apps/hello/explain?client=192.0.2.7").await;

@@ -2,7 +2,7 @@
 
 mod access;
 mod accounts;
-mod acquaint;
+mod admission;
 mod api;
 mod audit;
 mod backup;

@@ -4,9 +4,9 @@ use fdn_controller::store::audit::{AuditFilter, audit_list};
 use fdn_core::api::{AppDetail, AppsSnapshot};
 use fdn_core::message::AppSpec;
 use fdn_core::policy::api::{CreatedKey, KeyInfo, PolicyInfo, TrafficInfo};
-use fdn_core::policy::quota::AppUsed;
+use fdn_core::policy::quota::AppQuotaUsage;
 use fdn_core::policy::{Authentication, key};
-use fdn_core::usage::{Noted, UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
+use fdn_core::usage::{InterimUsage, UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
 use fdn_core::{BatchId, InvocationId, MebiBytes, Revision, Timestamp, VersionNumber};
 use fdn_testkit::components;
 use reqwest::Method;
@@ -219,13 +219,16 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
         ],
     )
     .await;
-    let used: Vec<AppUsed> = snapshot(&rig).await.used;
+    let used: Vec<AppQuotaUsage> = snapshot(&rig).await.used;
     assert_eq!(used.len(), 1, "only apps with a quota are counted");
     assert_eq!(used[0].app.as_str(), "hello");
     assert_eq!((used[0].used.day, used[0].used.month), (3, 3));
     // The same as sums: the note of a running call and its end, which arrives first, are one call.
     let noted = record(6, "hello", now, running);
-    let ended = crate::usage::call(record(6, "hello", now, UsageOutcome::Ok), Noted::of(&noted));
+    let ended = crate::usage::call(
+        record(6, "hello", now, UsageOutcome::Ok),
+        InterimUsage::of(&noted),
+    );
     for (n, records) in [(3, [ended]), (4, [crate::usage::call(noted, None)])] {
         for duplicate in [false, true] {
             let sums = crate::usage::sums(n, "n-1", &records);

@@ -6,7 +6,7 @@ use std::path::Path;
 use fdn_core::message::{DemandReport, Message};
 use fdn_scheduling::compete::Verdict;
 use fdn_scheduling::place::Availability;
-use fdn_scheduling::record::Recorded;
+use fdn_scheduling::record::RecordedPass;
 use fdn_testkit::{components, wait};
 use flate2::bufread::GzDecoder;
 
@@ -89,7 +89,7 @@ async fn recorded_passes_come_out_the_same(backend: Backend) {
     let (mut down, mut failed, mut first) = (0, 0, 0);
     let mut last = None;
     for bytes in &records {
-        let recorded = Recorded::decode(bytes).expect("a record");
+        let recorded = RecordedPass::decode(bytes).expect("a record");
         let replayed = recorded.replay().expect("consistent");
         assert_eq!(recorded.differences(&replayed), []);
         assert!(last.is_none_or(|last| last < recorded.at()), "in order");
@@ -114,7 +114,7 @@ async fn recorded_passes_come_out_the_same(backend: Backend) {
     let mut changed = records.last().expect("some").clone();
     let at = changed.len() - 8;
     changed[at] ^= 1;
-    let recorded = Recorded::decode(&changed).expect("a record still");
+    let recorded = RecordedPass::decode(&changed).expect("a record still");
     let found = recorded.differences(&recorded.replay().expect("consistent"));
     let found: Vec<&str> = found
         .iter()

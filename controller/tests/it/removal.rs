@@ -1,6 +1,6 @@
 //! Suspended tenants are not served; users and tenants are deleted, and bills remain.
 
-use fdn_controller::store::billing::artifact::artifact_list_kept;
+use fdn_controller::store::billing::artifact::artifact_list_stored;
 use fdn_core::Timestamp;
 use fdn_core::account::{AuditRecord, TenantInfo, UserInfo};
 use fdn_core::api::{AppSummary, AppsSnapshot, DnsSnapshot};
@@ -220,7 +220,7 @@ async fn a_tenant_goes_with_what_it_has_but_for_its_bills(backend: Backend) {
         .await
         .expect("connected");
     let until = Timestamp(fdn_service::now().get() + 1);
-    let kept = artifact_list_kept(connection, id, Timestamp(0), until);
+    let kept = artifact_list_stored(connection, id, Timestamp(0), until);
     let kept = kept.await.expect("read");
     assert_eq!(
         kept.len(),

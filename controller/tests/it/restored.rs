@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fdn_controller::backup::{KeysWanted, Place, backup, restore};
+use fdn_controller::backup::{ArchiveLocation, KeyPolicy, backup, restore};
 use fdn_core::enrol::{RenewRequest, RenewResponse, Role};
 use fdn_testkit::wait;
 use reqwest::Method;
@@ -55,13 +55,13 @@ async fn actions(rig: &Rig, action: &str) -> usize {
 
 /// A controller restored from a backup of another one, taken before `since` happened there.
 async fn restored(backend: Backend, old: &Rig, since: impl AsyncFnOnce()) -> Rig {
-    let archive = Place::File(old.folder.path().join("one.fdn"));
-    let made = backup(&old.settings, &archive, KeysWanted::With).await;
+    let archive = ArchiveLocation::File(old.folder.path().join("one.fdn"));
+    let made = backup(&old.settings, &archive, KeyPolicy::With).await;
     made.expect("backed up");
     since().await;
     let folder = Arc::new(tempfile::tempdir().expect("folder"));
     let settings = settings(folder.path(), backend).await;
-    let restored = restore(&settings, &archive, KeysWanted::Needed).await;
+    let restored = restore(&settings, &archive, KeyPolicy::Needed).await;
     restored.expect("restored");
     let broker = Arc::new(TestBroker::default());
     Box::pin(Rig::start_on(settings, broker, folder)).await

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fdn_controller::singleton::Work;
-use fdn_controller::store::singleton::{singleton_ask, singleton_end, singleton_list};
+use fdn_controller::store::singleton::{singleton_acquire, singleton_list, singleton_release};
 use fdn_core::api::{AppDetail, AppSummary};
 use fdn_core::label::Labels;
 use fdn_core::message::{DemandReport, Message};
@@ -26,7 +26,7 @@ async fn one_at_a_time_has_a_work(backend: Backend) {
     let store = backend.store(folder.path()).await;
     let c = &mut *store.read().await.expect("connected");
     let mut ask = async |name: &str, holder: &str, until, now| {
-        singleton_ask(c, name, holder, Timestamp(until), Timestamp(now))
+        singleton_acquire(c, name, holder, Timestamp(until), Timestamp(now))
             .await
             .expect("asked")
     };
@@ -37,7 +37,7 @@ async fn one_at_a_time_has_a_work(backend: Backend) {
     assert!(!ask("planner", "b", 300, 199).await);
     assert!(ask("planner", "b", 300, 200).await, "it has ended");
     assert!(!ask("planner", "a", 400, 210).await, "and is another's");
-    singleton_end(c, "b").await.expect("given back");
+    singleton_release(c, "b").await.expect("given back");
     assert_eq!(singleton_list(c).await.expect("read"), []);
 }
 
@@ -128,7 +128,7 @@ async fn one_that_died_is_followed_when_its_lease_has_ended() {
     let until = Timestamp(now.get() + 1_500);
     for work in [Work::Planner, Work::Publisher] {
         assert!(
-            singleton_ask(c, work.as_str(), "dead", until, now)
+            singleton_acquire(c, work.as_str(), "dead", until, now)
                 .await
                 .expect("asked")
         );

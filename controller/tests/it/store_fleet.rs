@@ -11,14 +11,14 @@ use fdn_controller::store::cluster::{
 use fdn_controller::store::enrolment::{
     CertificateRow, EnrolmentRow, certificate_get, certificate_insert, certificate_list_revoked,
     certificate_newest, certificate_revoke, cordon_delete, cordon_insert, cordon_list,
-    enrolment_get, enrolment_list, enrolment_list_after, enrolment_list_beside, enrolment_remove,
+    enrolment_get, enrolment_list, enrolment_list_after, enrolment_list_others, enrolment_remove,
     enrolment_trim, enrolment_upsert,
 };
 use fdn_controller::store::join_token::{
     JoinTokenRow, join_token_count, join_token_get, join_token_insert, join_token_list,
     join_token_revoke, join_token_trim, join_token_use,
 };
-use fdn_controller::store::lease::{LeaseWish, lease_ask, lease_end, lease_get};
+use fdn_controller::store::lease::{LeaseClaim, lease_acquire, lease_get, lease_release};
 use fdn_controller::store::node::{StatusRow, node_delete, node_observe, node_status_list};
 use fdn_controller::store::{MIGRATOR, Store};
 use fdn_core::enrol::{NodeAddresses, Role};
@@ -297,7 +297,7 @@ async fn enrolments_are_read_as_far_as_they_are_new(backend: Backend) {
     assert_eq!(names(&new), ["bb", "a"]);
     assert!(new[1].removed_at.is_some() && last > first);
     let cluster: ClusterId = "eu-1".parse().expect("cluster");
-    let beside = enrolment_list_beside(c, &cluster, &node("bb"), 9).await;
+    let beside = enrolment_list_others(c, &cluster, &node("bb"), 9).await;
     assert_eq!(names(&beside.expect("read")), ["ccc"]);
 }
 
@@ -436,13 +436,13 @@ async fn certificates_count_until_they_are_revoked(backend: Backend) {
 async fn ask(store: &Store, name: &str, epoch: Option<u64>, until: u64, now: u64) -> (String, u64) {
     let mut tx = store.begin().await.expect("begun");
     let asker = node(name);
-    let wish = LeaseWish {
+    let wish = LeaseClaim {
         node: &asker,
         epoch,
         until: Timestamp(until),
     };
     let cluster = "eu-1".parse().expect("cluster");
-    let row = lease_ask(&mut tx, &cluster, &wish, Timestamp(now))
+    let row = lease_acquire(&mut tx, &cluster, &wish, Timestamp(now))
         .await
         .expect("asked");
     tx.commit().await.expect("committed");
@@ -506,7 +506,7 @@ async fn an_epoch_grows_with_every_beginning(backend: Backend) {
         "nobody took it meanwhile"
     );
     let c = &mut *store.read().await.expect("connected");
-    lease_end(c, &node("b"), Timestamp(360))
+    lease_release(c, &node("b"), Timestamp(360))
         .await
         .expect("ended");
     assert_eq!(

@@ -1,9 +1,9 @@
 //! Jobs whose dispatcher or submitter is lost, without a running dispatcher.
 
-use fdn_controller::jobs::change::{Claim, Claimant, Told, claim, step};
+use fdn_controller::jobs::change::{Claim, Claimant, EventDetails, claim, step};
 use fdn_controller::jobs::sweep;
 use fdn_controller::store::job::{JobRow, job_get};
-use fdn_core::job::{Ending, Event, JobReceipt, JobState};
+use fdn_core::job::{AttemptResult, Event, JobReceipt, JobState};
 use fdn_core::{AppName, ClusterId, DurationMs, JobId, Timestamp};
 use fdn_testkit::components;
 use reqwest::Method;
@@ -77,26 +77,26 @@ async fn a_job_is_claimed_once_and_its_lost_attempt_ends_by_the_lease(backend: B
     let given = [&both.0, &both.1];
     let given = given
         .iter()
-        .filter(|c| matches!(c, Claim::Given(_)))
+        .filter(|c| matches!(c, Claim::Granted(_)))
         .count();
     assert_eq!(given, 1, "{both:?}");
     let state = rig.controller.state();
     sweep::round(state, later(30_000)).await.expect("swept");
-    assert_eq!(row(&rig, id).await.course.state, JobState::Running);
+    assert_eq!(row(&rig, id).await.progress.state, JobState::Running);
     // The sweep selects it by the time passed in; the transition itself uses the clock.
     sweep::round(state, later(120_000)).await.expect("swept");
     assert_eq!(
-        row(&rig, id).await.course.state,
+        row(&rig, id).await.progress.state,
         JobState::Running,
         "the lease has not ended"
     );
     let second = submit(&rig).await;
     let claim = claimed(&rig, second, "one", fdn_service::now()).await;
-    assert!(matches!(claim, Claim::Given(_)));
+    assert!(matches!(claim, Claim::Granted(_)));
     sweep::round(state, later(1)).await.expect("swept");
     let failed = row(&rig, second).await;
     assert_eq!(
-        (failed.course.state, failed.course.attempt),
+        (failed.progress.state, failed.progress.attempt),
         (JobState::Failed, 1)
     );
     assert!(failed.reason.expect("a reason").contains("lost"));
@@ -109,28 +109,37 @@ async fn what_may_be_repeated_is_and_a_late_end_is_past(backend: Backend) {
     sweep::round(state, later(1)).await.expect("swept");
     let again = row(&rig, id).await;
     assert_eq!(
-        (again.course.state, again.course.failures),
+        (again.progress.state, again.progress.failures),
         (JobState::Queued, 1)
     );
     // The dispatcher was not lost after all: it reports that its attempt succeeded.
     let ended = |attempt| Event::Ended {
         attempt,
-        ending: Ending::Succeeded,
+        ending: AttemptResult::Succeeded,
     };
-    let told = Told::default();
-    assert_eq!(step(state, id, ended(1), &told).await.expect("asked"), None);
-    assert_eq!(row(&rig, id).await.course.state, JobState::Queued);
+    let details = EventDetails::default();
+    assert_eq!(
+        step(state, id, ended(1), &details).await.expect("asked"),
+        None
+    );
+    assert_eq!(row(&rig, id).await.progress.state, JobState::Queued);
     fdn_testkit::wait::until("the pause to be over", async || {
         match claimed(&rig, id, "two", later(60_000)).await {
-            Claim::Given(_) => Ok(()),
+            Claim::Granted(_) => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    assert_eq!(step(state, id, ended(1), &told).await.expect("asked"), None);
-    let done = step(state, id, ended(2), &told).await.expect("asked");
-    assert_eq!(done.expect("new").course.state, JobState::Succeeded);
-    assert_eq!(step(state, id, ended(2), &told).await.expect("asked"), None);
+    assert_eq!(
+        step(state, id, ended(1), &details).await.expect("asked"),
+        None
+    );
+    let done = step(state, id, ended(2), &details).await.expect("asked");
+    assert_eq!(done.expect("new").progress.state, JobState::Succeeded);
+    assert_eq!(
+        step(state, id, ended(2), &details).await.expect("asked"),
+        None
+    );
 }
 
 async fn claims_of_an_app_are_counted_over_all_dispatchers(backend: Backend) {
@@ -145,7 +154,7 @@ async fn claims_of_an_app_are_counted_over_all_dispatchers(backend: Backend) {
     let claims = futures::future::join_all(claims).await;
     let given = claims
         .iter()
-        .filter(|c| matches!(c, Claim::Given(_)))
+        .filter(|c| matches!(c, Claim::Granted(_)))
         .count();
     let busy = claims.iter().filter(|c| **c == Claim::Busy(2)).count();
     assert_eq!((given, busy), (2, 4), "{claims:?}");
@@ -158,7 +167,7 @@ async fn a_submission_that_broke_off_is_swept_away(backend: Backend) {
     // As if the controller had died between the row and the ticket.
     let mut broken = row(&rig, accepted).await;
     broken.id = JobId::from_uuid(uuid::Uuid::now_v7());
-    broken.course.state = JobState::Submitted;
+    broken.progress.state = JobState::Submitted;
     let mut write = state.store.begin().await.expect("a transaction");
     fdn_controller::store::job::job_insert(&mut write, &broken, Some("eA=="), None)
         .await

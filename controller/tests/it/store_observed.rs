@@ -1,7 +1,7 @@
 //! Tests of the metadata store for observations and outgoing messages, the same on both databases.
 
-use fdn_controller::store::asked::{AskedRow, asked_get, asked_set};
 use fdn_controller::store::cluster::cluster_list;
+use fdn_controller::store::cluster_load::{ClusterLoadRow, cluster_load_get, cluster_load_set};
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
 use fdn_controller::store::network::{network_get, network_set};
 use fdn_controller::store::node::{
@@ -242,8 +242,8 @@ async fn links_between_clusters(backend: Backend) {
 async fn what_is_asked_is_one_row(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
-    assert_eq!(asked_get(c).await.expect("read"), []);
-    let row = |cluster: &str, runs: f64| AskedRow {
+    assert_eq!(cluster_load_get(c).await.expect("read"), []);
+    let row = |cluster: &str, runs: f64| ClusterLoadRow {
         cluster: cluster.parse().expect("cluster"),
         runs,
         erlangs: 0.1 + 0.2,
@@ -252,11 +252,15 @@ async fn what_is_asked_is_one_row(backend: Backend) {
     };
     for runs in [1.0, 2.0] {
         let asked = [row("eu-1", runs), row("us-1", 0.0)];
-        asked_set(c, &asked, Timestamp(1)).await.expect("written");
-        assert_eq!(asked_get(c).await.expect("read"), asked);
+        cluster_load_set(c, &asked, Timestamp(1))
+            .await
+            .expect("written");
+        assert_eq!(cluster_load_get(c).await.expect("read"), asked);
     }
-    asked_set(c, &[], Timestamp(2)).await.expect("written");
-    assert_eq!(asked_get(c).await.expect("read"), []);
+    cluster_load_set(c, &[], Timestamp(2))
+        .await
+        .expect("written");
+    assert_eq!(cluster_load_get(c).await.expect("read"), []);
 }
 
 async fn the_network_is_one_row(backend: Backend) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fdn_controller::{Controller, Settings};
 use fdn_core::enrol::JoinToken;
 use fdn_core::{Coded as _, Digest, DurationMs, ErrorCode, Timestamp};
-use fdn_link::join::{JoinError, Way};
+use fdn_link::join::{ApiAccess, JoinError};
 use fdn_runtime::Compiler;
 use fdn_service::certificate::CertificateFiles;
 use fdn_service::pki::{Authority, Bearer, NodeKey, Subject, pin};
@@ -299,8 +299,8 @@ async fn a_machine_joins_by_the_authority_that_its_token_names() {
     let digest = pin::of_file(&case.folder().path().join("api-ca.pem"));
     assert_eq!(token.authority, Some(digest.expect("a certificate")));
     let controller = |token: &JoinToken| {
-        let controller = fdn_link::join::Controller::new(&rig.url(""), Way::default());
-        controller.and_then(|one| one.known_by(token))
+        let controller = fdn_link::join::Controller::new(&rig.url(""), ApiAccess::default());
+        controller.and_then(|one| one.pinned_to(token))
     };
     let request = Machine::new().request("n-1", &token.shown());
     let another = token.clone().with_authority(Some(Digest::of(b"another")));

@@ -5,8 +5,8 @@ use fdn_controller::store::usage::{usage_store, usage_trim};
 use fdn_controller::store::usage_sums::{batch_trim, usage_add};
 use fdn_core::billing::Meter;
 use fdn_core::usage::{
-    CallFacts, CallRecord, Noted, UsageBatch, UsageOutcome, UsageReceipt, UsageRecord, UsageSums,
-    roll_up,
+    CallFacts, CallRecord, InterimUsage, UsageBatch, UsageOutcome, UsageReceipt, UsageRecord,
+    UsageSums, roll_up,
 };
 use fdn_core::{BatchId, InvocationId, MebiBytes, Timestamp, VersionNumber};
 use uuid::Uuid;
@@ -72,7 +72,7 @@ pub(crate) fn sums(n: u128, node: &str, records: &[CallRecord]) -> UsageSums {
 }
 
 /// A record as a node writes it, replacing an earlier note on the same call if `noted`.
-pub(crate) fn call(used: UsageRecord, noted: Option<Noted>) -> CallRecord {
+pub(crate) fn call(used: UsageRecord, noted: Option<InterimUsage>) -> CallRecord {
     CallRecord {
         used,
         call: Some(CallFacts::default()),
@@ -121,7 +121,7 @@ async fn sums_are_counted_once_whole_or_not_at_all(backend: Backend) {
         cpu_us: 900,
         ..record(1, UsageOutcome::FunctionError)
     };
-    let noted = Noted::of(&running);
+    let noted = InterimUsage::of(&running);
     assert!(noted.is_some());
     let first = sums(
         1,

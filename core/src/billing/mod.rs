@@ -28,7 +28,9 @@ pub use error::BillingError;
 pub use meter::{Meter, Quantities, Quantity};
 pub use money::{Currency, Money};
 pub use price::{Price, PriceList, PriceListName, Prices, Segment};
-pub use rate::{Amount, Key, Kind, Late, Place, Rated, Used, adjustment, bill, cost, rate};
+pub use rate::{
+    Amount, Dimensions, Key, Kind, LateUsage, PricedLines, UsageEntry, adjustment, bill, cost, rate,
+};
 pub use statement::{
     Line, MeterTotal, Statement, StatementState, StatementSummary, UsageRow, UsageView, View,
 };

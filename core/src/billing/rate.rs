@@ -7,7 +7,7 @@ use crate::id::{AppName, ClusterId, FunctionName, RegionName};
 
 /// The dimensions of a line; `None` where one is not known or does not apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Dimensions {
     /// The app.
     pub app: Option<AppName>,
     /// The function.
@@ -20,9 +20,9 @@ pub struct Place {
 
 /// Usage with the same dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct UsageEntry {
     /// The app, function, region and cluster of the usage.
-    pub place: Place,
+    pub place: Dimensions,
     /// How much of each meter.
     pub quantities: Quantities,
 }
@@ -57,7 +57,7 @@ pub struct Key {
     /// Whether the line is usage or the credit for free usage.
     pub kind: Kind,
     /// The app, function, region and cluster of the usage.
-    pub place: Place,
+    pub place: Dimensions,
     /// The meter.
     pub meter: Meter,
     /// The first day of the part of the month with this price list.
@@ -103,9 +103,9 @@ impl Amount {
 
 /// Priced lines by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rated(pub BTreeMap<Key, Amount>);
+pub struct PricedLines(pub BTreeMap<Key, Amount>);
 
-impl Rated {
+impl PricedLines {
     /// The sum of all lines.
     ///
     /// # Errors
@@ -137,11 +137,14 @@ impl Rated {
 ///
 /// # Errors
 /// When an amount overflows.
-pub fn rate(month: Month, parts: &[(Segment<'_>, Vec<Used>)]) -> Result<Rated, BillingError> {
-    let mut lines = Rated::default();
+pub fn rate(
+    month: Month,
+    parts: &[(Segment<'_>, Vec<UsageEntry>)],
+) -> Result<PricedLines, BillingError> {
+    let mut lines = PricedLines::default();
     for (segment, used) in parts {
         for meter in Meter::ALL {
-            let mut sums: BTreeMap<&Place, i128> = BTreeMap::new();
+            let mut sums: BTreeMap<&Dimensions, i128> = BTreeMap::new();
             for used in used {
                 let sum = sums.entry(&used.place).or_default();
                 let next = sum.checked_add(used.quantities.get(meter));
@@ -166,7 +169,7 @@ pub fn rate(month: Month, parts: &[(Segment<'_>, Vec<Used>)]) -> Result<Rated, B
     Ok(lines)
 }
 
-fn key(month: Month, kind: Kind, place: Place, meter: Meter, segment: &Segment<'_>) -> Key {
+fn key(month: Month, kind: Kind, place: Dimensions, meter: Meter, segment: &Segment<'_>) -> Key {
     Key {
         month,
         kind,
@@ -202,7 +205,7 @@ fn credit(
     meter: Meter,
     segment: &Segment<'_>,
     left: i128,
-    lines: &mut Rated,
+    lines: &mut PricedLines,
 ) -> Result<i128, BillingError> {
     let mut used = Amount::default();
     let of_part =
@@ -219,7 +222,7 @@ fn credit(
     } else {
         price(segment, meter, quantity)?.min(used.micros)
     };
-    let key = key(month, Kind::FreeTier, Place::default(), meter, segment);
+    let key = key(month, Kind::FreeTier, Dimensions::default(), meter, segment);
     lines.0.insert(
         key,
         Amount {
@@ -235,27 +238,27 @@ fn credit(
 ///
 /// # Errors
 /// When a difference overflows.
-pub fn adjustment(before: &Rated, after: &Rated) -> Result<Rated, BillingError> {
+pub fn adjustment(before: &PricedLines, after: &PricedLines) -> Result<PricedLines, BillingError> {
     let mut changes = BTreeMap::new();
     for key in before.0.keys().chain(after.0.keys()) {
-        let of = |lines: &Rated| lines.0.get(key).copied().unwrap_or_default();
+        let of = |lines: &PricedLines| lines.0.get(key).copied().unwrap_or_default();
         let change = of(after).minus(of(before))?;
         if change != Amount::default() {
             changes.insert(key.clone(), change);
         }
     }
-    Ok(Rated(changes))
+    Ok(PricedLines(changes))
 }
 
 /// Usage of a closed month, part of which arrived after it was closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Late<'a> {
+pub struct LateUsage<'a> {
     /// The month in which it was used.
     pub month: Month,
     /// The usage on the statements issued so far.
-    pub before: Vec<(Segment<'a>, Vec<Used>)>,
+    pub before: Vec<(Segment<'a>, Vec<UsageEntry>)>,
     /// The usage including what arrived late.
-    pub after: Vec<(Segment<'a>, Vec<Used>)>,
+    pub after: Vec<(Segment<'a>, Vec<UsageEntry>)>,
 }
 
 /// The lines of a month's statement: its usage, and the adjustments of earlier months for late usage.
@@ -264,9 +267,9 @@ pub struct Late<'a> {
 /// When an amount overflows.
 pub fn bill(
     month: Month,
-    parts: &[(Segment<'_>, Vec<Used>)],
-    late: &[Late<'_>],
-) -> Result<Rated, BillingError> {
+    parts: &[(Segment<'_>, Vec<UsageEntry>)],
+    late: &[LateUsage<'_>],
+) -> Result<PricedLines, BillingError> {
     let mut lines = rate(month, parts)?;
     for late in late {
         let (before, after) = (

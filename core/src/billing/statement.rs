@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::rate::{Amount, Key, Kind, Rated};
+use super::rate::{Amount, Key, Kind, PricedLines};
 use super::{BillingError, Currency, Day, Meter, Money, Month, PriceListName, Quantity};
 use crate::error::ParseError;
 use crate::id::{AppName, ClusterId, FunctionName, RegionName, TenantId};
@@ -132,7 +132,7 @@ impl Statement {
         month: Month,
         state: StatementState,
         at: Timestamp,
-        (rated, currency): (Rated, Currency),
+        (rated, currency): (PricedLines, Currency),
     ) -> Result<Self, BillingError> {
         let total = rated.total(currency)?;
         let mut sums: BTreeMap<Meter, Amount> = BTreeMap::new();

@@ -107,16 +107,16 @@ impl Book {
         prices: &'a Prices,
         month: Month,
         periods: std::ops::RangeInclusive<Month>,
-    ) -> Vec<(Segment<'a>, Vec<Used>)> {
+    ) -> Vec<(Segment<'a>, Vec<UsageEntry>)> {
         let of = |segment: &Segment<'_>| {
             let (from, to) = (segment.from.start(), segment.to.start());
             let mine =
                 |slot: &Slot| periods.contains(&slot.period) && (from..to).contains(&slot.at);
             let used = self.sums.iter().filter(|(slot, _)| mine(slot));
-            let used = used.map(|(slot, quantities)| Used {
-                place: Place {
+            let used = used.map(|(slot, quantities)| UsageEntry {
+                place: Dimensions {
                     function: Some(slot.account.function.clone()),
-                    ..Place::default()
+                    ..Dimensions::default()
                 },
                 quantities: *quantities,
             });
@@ -128,10 +128,10 @@ impl Book {
             .collect()
     }
 
-    fn bill(&self, prices: &Prices, period: Month) -> Rated {
+    fn bill(&self, prices: &Prices, period: Month) -> PricedLines {
         let before = MONTHS.map(month).into_iter().filter(|m| *m < period);
-        let late: Vec<Late<'_>> = before
-            .map(|m| Late {
+        let late: Vec<LateUsage<'_>> = before
+            .map(|m| LateUsage {
                 month: m,
                 before: self.used(prices, m, m..=period.previous()),
                 after: self.used(prices, m, m..=period),
@@ -201,7 +201,7 @@ fn sum<'a>(all: impl IntoIterator<Item = &'a Quantities>) -> Quantities {
     sum
 }
 
-fn usage(lines: &Rated) -> Quantities {
+fn usage(lines: &PricedLines) -> Quantities {
     let of = |(key, line): (&Key, &Amount)| Quantities::one(key.meter, line.quantity);
     let all: Vec<Quantities> = lines
         .0
@@ -220,7 +220,7 @@ proptest! {
         let change = (0..change).fold(month(MONTHS[0]).first_day(), |day, _| day.next());
         let prices = prices(change, free);
         let (mut book, mut issued) = (Book::default(), Vec::new());
-        let close = |book: &mut Book, issued: &mut Vec<Rated>| {
+        let close = |book: &mut Book, issued: &mut Vec<PricedLines>| {
             let period = book.open.unwrap_or(month(MONTHS[0]));
             book.open = Some(period.next());
             issued.push(book.bill(&prices, period));
@@ -241,7 +241,7 @@ proptest! {
 
         let mut in_time = Book::default();
         in_time.take(&records);
-        let total = |all: &[Rated]| {
+        let total = |all: &[PricedLines]| {
             all.iter().map(|lines| lines.total(Currency::EUR).expect("fits").micros).sum::<i64>()
         };
         let once = MONTHS.map(|m| in_time.bill(&prices, month(m)));

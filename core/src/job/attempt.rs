@@ -1,13 +1,13 @@
 //! The record of a job's attempts: where each ran, from when to when, and how it ended.
 //!
-//! A pure function from the present record and a step of [`super::course`] to the new record. It is stored together with the step itself,
+//! A pure function from the present record and a step of [`super::progress`] to the new record. It is stored together with the step itself,
 //! so that the two never disagree. Only the last [`ATTEMPTS_KEPT`] are kept: a job may be tried any number of times while no cluster can
 //! take it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::course::{Course, Ending, Event};
+use super::progress::{AttemptResult, Event, JobProgress};
 use super::state::JobState;
 use crate::id::ClusterId;
 use crate::unit::Timestamp;
@@ -59,7 +59,7 @@ pub struct JobAttempt {
 
 /// Facts about an attempt that the step does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct AttemptContext {
     /// The cluster to which it is sent, when it begins.
     pub cluster: Option<ClusterId>,
     /// The status of the app's answer, when it ends with one.
@@ -73,27 +73,25 @@ impl AttemptEnd {
     const fn of(event: Event) -> Option<Self> {
         match event {
             Event::Ended { ending, .. } => Some(match ending {
-                Ending::Succeeded => Self::Succeeded,
-                Ending::Refused => Self::Refused,
-                Ending::NeverBegun => Self::NeverBegun,
-                Ending::CutShort => Self::CutShort,
+                AttemptResult::Succeeded => Self::Succeeded,
+                AttemptResult::Refused => Self::Refused,
+                AttemptResult::NeverBegun => Self::NeverBegun,
+                AttemptResult::CutShort => Self::CutShort,
             }),
             Event::LeaseLost { .. } => Some(Self::CutShort),
             Event::Cancelled => Some(Self::Cancelled),
-            Event::Confirmed | Event::Claimed { .. } | Event::Looked | Event::Redriven { .. } => {
-                None
-            }
+            Event::Confirmed | Event::Claimed { .. } | Event::Tick | Event::Redriven { .. } => None,
         }
     }
 }
 
-/// The new record once `event` has led a job from one course to the next at `now`; `None` if the step does not concern an attempt.
+/// The new record once `event` has led a job from one state to the next at `now`; `None` if the step does not concern an attempt.
 #[must_use]
-pub fn recorded(
+pub fn record_step(
     kept: &[JobAttempt],
-    (from, to): (&Course, &Course),
+    (from, to): (&JobProgress, &JobProgress),
     event: Event,
-    about: &Circumstances,
+    about: &AttemptContext,
     now: Timestamp,
 ) -> Option<Vec<JobAttempt>> {
     match (
@@ -163,10 +161,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::{RetryPolicy, Step, Terms};
+    use crate::job::{JobRules, RetryPolicy, Step};
     use crate::unit::DurationMs;
 
-    const TERMS: Terms = Terms {
+    const TERMS: JobRules = JobRules {
         retry: RetryPolicy {
             attempts: 3,
             first: DurationMs::from_millis(10),
@@ -175,27 +173,27 @@ mod tests {
         idempotent: true,
     };
 
-    fn at(cluster: &str) -> Circumstances {
-        Circumstances {
+    fn at(cluster: &str) -> AttemptContext {
+        AttemptContext {
             cluster: Some(cluster.parse().expect("a cluster")),
-            ..Circumstances::default()
+            ..AttemptContext::default()
         }
     }
 
     /// Lets an event happen and keeps the record as the store does.
     fn happen(
-        (course, kept): (&mut Course, &mut Vec<JobAttempt>),
+        (progress, kept): (&mut JobProgress, &mut Vec<JobAttempt>),
         event: Event,
-        about: &Circumstances,
+        about: &AttemptContext,
         now: u64,
     ) {
-        let Step::To(to) = course.step(&TERMS, event, Timestamp(now), 0.0) else {
+        let Step::To(to) = progress.step(&TERMS, event, Timestamp(now), 0.0) else {
             return;
         };
-        if let Some(next) = recorded(kept, (course, &to), event, about, Timestamp(now)) {
+        if let Some(next) = record_step(kept, (progress, &to), event, about, Timestamp(now)) {
             *kept = next;
         }
-        *course = to;
+        *progress = to;
     }
 
     const fn claimed(now: u64) -> Event {
@@ -204,44 +202,49 @@ mod tests {
         }
     }
 
-    const fn ended(attempt: u32, ending: Ending) -> Event {
+    const fn ended(attempt: u32, ending: AttemptResult) -> Event {
         Event::Ended { attempt, ending }
     }
 
     #[test]
     fn each_attempt_has_its_place_its_times_and_its_end() {
-        let mut course = Course::submitted(Timestamp(0), Timestamp(10_000));
+        let mut progress = JobProgress::submitted(Timestamp(0), Timestamp(10_000));
         let mut kept = Vec::new();
-        let none = Circumstances::default();
-        let cut = Circumstances {
+        let none = AttemptContext::default();
+        let cut = AttemptContext {
             reason: Some("no answer".to_owned()),
-            ..Circumstances::default()
+            ..AttemptContext::default()
         };
-        let well = Circumstances {
+        let well = AttemptContext {
             status: Some(200),
-            ..Circumstances::default()
+            ..AttemptContext::default()
         };
-        happen((&mut course, &mut kept), Event::Confirmed, &none, 1);
+        happen((&mut progress, &mut kept), Event::Confirmed, &none, 1);
         assert!(kept.is_empty(), "nothing has been tried");
-        happen((&mut course, &mut kept), claimed(5), &at("eu-west"), 5);
+        happen((&mut progress, &mut kept), claimed(5), &at("eu-west"), 5);
         happen(
-            (&mut course, &mut kept),
-            ended(1, Ending::CutShort),
+            (&mut progress, &mut kept),
+            ended(1, AttemptResult::CutShort),
             &cut,
             40,
         );
-        happen((&mut course, &mut kept), claimed(200), &at("us-east"), 200);
+        happen(
+            (&mut progress, &mut kept),
+            claimed(200),
+            &at("us-east"),
+            200,
+        );
         assert_eq!(kept[1].ended_at, None, "it runs");
         happen(
-            (&mut course, &mut kept),
-            ended(1, Ending::Refused),
+            (&mut progress, &mut kept),
+            ended(1, AttemptResult::Refused),
             &none,
             210,
         );
         assert_eq!(kept[1].ended_at, None, "the end of an attempt that is past");
         happen(
-            (&mut course, &mut kept),
-            ended(2, Ending::Succeeded),
+            (&mut progress, &mut kept),
+            ended(2, AttemptResult::Succeeded),
             &well,
             260,
         );
@@ -274,40 +277,40 @@ mod tests {
 
     #[test]
     fn a_job_taken_back_while_it_runs_says_so() {
-        let mut course = Course::submitted(Timestamp(0), Timestamp(10_000));
+        let mut progress = JobProgress::submitted(Timestamp(0), Timestamp(10_000));
         let mut kept = Vec::new();
-        happen((&mut course, &mut kept), Event::Confirmed, &at("a"), 1);
-        happen((&mut course, &mut kept), claimed(2), &at("a"), 2);
-        happen((&mut course, &mut kept), Event::Cancelled, &at("a"), 9);
+        happen((&mut progress, &mut kept), Event::Confirmed, &at("a"), 1);
+        happen((&mut progress, &mut kept), claimed(2), &at("a"), 2);
+        happen((&mut progress, &mut kept), Event::Cancelled, &at("a"), 9);
         assert_eq!(kept[0].end, Some(AttemptEnd::Cancelled));
         assert_eq!(kept[0].ended_at, Some(Timestamp(9)));
     }
 
     #[test]
     fn an_attempt_that_an_earlier_release_began_is_not_made_up() {
-        let running = Course {
+        let running = JobProgress {
             state: JobState::Running,
             attempt: 4,
-            ..Course::submitted(Timestamp(0), Timestamp(10_000))
+            ..JobProgress::submitted(Timestamp(0), Timestamp(10_000))
         };
-        let done = Course {
+        let done = JobProgress {
             state: JobState::Succeeded,
             ..running.clone()
         };
-        let event = ended(4, Ending::Succeeded);
-        let none = Circumstances::default();
-        let kept = recorded(&[], (&running, &done), event, &none, Timestamp(7));
+        let event = ended(4, AttemptResult::Succeeded);
+        let none = AttemptContext::default();
+        let kept = record_step(&[], (&running, &done), event, &none, Timestamp(7));
         assert_eq!(kept, None);
     }
 
     #[test]
     fn an_attempt_that_an_earlier_release_ended_is_over_when_the_next_begins() {
-        let waiting = Course {
+        let waiting = JobProgress {
             state: JobState::Queued,
             attempt: 1,
-            ..Course::submitted(Timestamp(0), Timestamp(10_000))
+            ..JobProgress::submitted(Timestamp(0), Timestamp(10_000))
         };
-        let running = Course {
+        let running = JobProgress {
             state: JobState::Running,
             attempt: 2,
             ..waiting.clone()
@@ -322,7 +325,7 @@ mod tests {
             reason: None,
         };
         let step = (&waiting, &running);
-        let kept = recorded(&[open], step, claimed(9), &at("b"), Timestamp(9)).expect("a step");
+        let kept = record_step(&[open], step, claimed(9), &at("b"), Timestamp(9)).expect("a step");
         assert_eq!(
             (kept[0].ended_at, kept[0].end),
             (Some(Timestamp(9)), Some(AttemptEnd::CutShort))
@@ -335,27 +338,27 @@ mod tests {
         fn the_record_is_bounded_and_its_last_entry_runs_only_while_the_job_does(
             events in proptest::collection::vec((0_u8..6, 0_u32..3), 0..200),
         ) {
-            let mut course = Course::submitted(Timestamp(0), Timestamp(u64::MAX));
+            let mut progress = JobProgress::submitted(Timestamp(0), Timestamp(u64::MAX));
             let mut kept = Vec::new();
             let mut now = 0;
             for (kind, back) in events {
                 now += 1000;
-                let attempt = course.attempt.saturating_sub(back);
+                let attempt = progress.attempt.saturating_sub(back);
                 let event = match kind {
                     0 => Event::Confirmed,
                     1 | 2 => claimed(now),
-                    3 => ended(attempt, Ending::NeverBegun),
-                    4 => ended(attempt, Ending::CutShort),
+                    3 => ended(attempt, AttemptResult::NeverBegun),
+                    4 => ended(attempt, AttemptResult::CutShort),
                     _ => Event::LeaseLost { attempt },
                 };
-                happen((&mut course, &mut kept), event, &at("a"), now);
+                happen((&mut progress, &mut kept), event, &at("a"), now);
                 prop_assert!(kept.len() <= ATTEMPTS_KEPT);
                 prop_assert!(kept.is_sorted_by_key(|one| one.number));
                 let open = kept.iter().filter(|one| one.ended_at.is_none()).count();
-                prop_assert_eq!(open, usize::from(course.state == JobState::Running));
+                prop_assert_eq!(open, usize::from(progress.state == JobState::Running));
                 prop_assert!(kept.iter().all(|one| one.end.is_some() == one.ended_at.is_some()));
-                if course.state == JobState::Running {
-                    prop_assert_eq!(kept.last().map(|one| one.number), Some(course.attempt));
+                if progress.state == JobState::Running {
+                    prop_assert_eq!(kept.last().map(|one| one.number), Some(progress.attempt));
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::cors::Preflight;
 use super::key::{self, ApiKey};
-use super::quota::{Left, Used, left};
+use super::quota::{QuotaUsage, RemainingQuota, remaining_quota};
 use super::token::{self, Claims, TokenFault};
 use super::{Authentication, GatewaySpec, JwtRule, Policy};
 use crate::digest::Digest;
@@ -21,7 +21,7 @@ use crate::unit::Timestamp;
 
 /// What is known of a request before its body is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct RequestFacts<'a> {
     /// The client's address; `None` on a connection without one.
     pub address: Option<IpAddr>,
     /// The preflight request, if this is one.
@@ -118,7 +118,7 @@ pub trait Counters {
     fn rate(&self, scope: RateScope) -> RateState;
 
     /// The calls admitted within the present quota windows.
-    fn used(&self) -> Used;
+    fn quota_usage(&self) -> QuotaUsage;
 
     /// Counts one call against the quota.
     fn count(&self);
@@ -274,7 +274,7 @@ impl Refused {
 #[must_use]
 pub fn decide(
     spec: &GatewaySpec,
-    facts: &Facts<'_>,
+    facts: &RequestFacts<'_>,
     now: Timestamp,
     counters: &impl Counters,
 ) -> Verdict {
@@ -286,7 +286,7 @@ pub fn decide(
 
 fn verdict(
     spec: &GatewaySpec,
-    facts: &Facts<'_>,
+    facts: &RequestFacts<'_>,
     now: Timestamp,
     counters: &impl Counters,
 ) -> Result<Verdict, Refused> {
@@ -363,7 +363,7 @@ fn address(policy: &Policy, address: Option<IpAddr>) -> Result<(), Refused> {
 
 fn authenticate(
     spec: &GatewaySpec,
-    facts: &Facts<'_>,
+    facts: &RequestFacts<'_>,
     now: Timestamp,
     counters: &impl Counters,
 ) -> Result<(Identity, ClientKey), Refused> {
@@ -464,7 +464,9 @@ fn quota(
     counters: &impl Counters,
     budget: &mut Option<Budget>,
 ) -> Result<(), Refused> {
-    let Left::Calls { left, until, .. } = left(&policy.quota, counters.used()) else {
+    let RemainingQuota::Calls { left, until, .. } =
+        remaining_quota(&policy.quota, counters.quota_usage())
+    else {
         return Ok(());
     };
     let known = Budget {

@@ -85,7 +85,7 @@ const fn days(year: u64, month: u64) -> u64 {
 
 /// The calls of an app in the present day and month.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Used {
+pub struct QuotaUsage {
     /// The day and month.
     pub window: Window,
     /// The calls of the day.
@@ -94,7 +94,7 @@ pub struct Used {
     pub month: u64,
 }
 
-impl Used {
+impl QuotaUsage {
     /// The counts at a later moment: zero for a day or month that has ended.
     #[must_use]
     pub const fn at(self, now: Window) -> Self {
@@ -116,16 +116,16 @@ impl Used {
 
 /// The calls of an app as counted by the controller, for nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AppUsed {
+pub struct AppQuotaUsage {
     /// The app.
     pub app: AppName,
     /// The calls on all nodes.
-    pub used: Used,
+    pub used: QuotaUsage,
 }
 
 /// The remaining quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum RemainingQuota {
     /// The rule has no limit.
     Unbounded,
     /// The window with the fewest calls left.
@@ -141,27 +141,27 @@ pub enum Left {
 
 /// The remaining quota after `used`.
 #[must_use]
-pub fn left(rule: &QuotaRule, used: Used) -> Left {
-    let day = rule.per_day.map(|limit| Left::Calls {
+pub fn remaining_quota(rule: &QuotaRule, used: QuotaUsage) -> RemainingQuota {
+    let day = rule.per_day.map(|limit| RemainingQuota::Calls {
         left: limit.saturating_sub(used.day),
         limit,
         until: used.window.day_ends(),
     });
-    let month = rule.per_month.map(|limit| Left::Calls {
+    let month = rule.per_month.map(|limit| RemainingQuota::Calls {
         left: limit.saturating_sub(used.month),
         limit,
         until: used.window.month_ends(),
     });
-    let calls = |left: &Left| match left {
-        Left::Unbounded => u64::MAX,
-        Left::Calls { left, .. } => *left,
+    let calls = |left: &RemainingQuota| match left {
+        RemainingQuota::Unbounded => u64::MAX,
+        RemainingQuota::Calls { left, .. } => *left,
     };
     // If both are used up, the caller has to wait for the later end.
     match (day, month) {
         (Some(day), Some(month)) if calls(&month) <= calls(&day) => month,
         (Some(day), _) => day,
         (None, Some(month)) => month,
-        (None, None) => Left::Unbounded,
+        (None, None) => RemainingQuota::Unbounded,
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_tighter_bound_counts_and_then_the_longer_wait() {
         let window = Window::at(Timestamp(1_709_251_200_000));
-        let used = Used {
+        let used = QuotaUsage {
             window,
             day: 10,
             month: 50,
@@ -205,16 +205,19 @@ mod tests {
             per_month: Some(100),
         };
         assert!(
-            matches!(left(&rule, used), Left::Calls { left: 0, limit: 10, until } if until == window.day_ends())
+            matches!(remaining_quota(&rule, used), RemainingQuota::Calls { left: 0, limit: 10, until } if until == window.day_ends())
         );
         let rule = QuotaRule {
             per_month: Some(50),
             ..rule
         };
         assert!(
-            matches!(left(&rule, used), Left::Calls { left: 0, limit: 50, until } if until == window.month_ends())
+            matches!(remaining_quota(&rule, used), RemainingQuota::Calls { left: 0, limit: 50, until } if until == window.month_ends())
         );
-        assert_eq!(left(&QuotaRule::default(), used), Left::Unbounded);
+        assert_eq!(
+            remaining_quota(&QuotaRule::default(), used),
+            RemainingQuota::Unbounded
+        );
     }
 
     proptest! {

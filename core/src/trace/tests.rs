@@ -101,13 +101,13 @@ fn joined(
     run: Option<RunInfo>,
     why: Option<Explanation>,
 ) -> CallTrace {
-    let chosen = Chosen::newest(calls).expect("a call");
+    let chosen = TraceCalls::newest(calls).expect("a call");
     join(
         chosen,
-        Beside {
+        TraceSources {
             app: "hello".parse().expect("app"),
             cluster_of,
-            told: Told {
+            told: PresentRevisions {
                 nodes: Revision(told),
                 dns: Revision(told),
             },
@@ -207,7 +207,7 @@ fn the_stages_of_a_run_stand_in_order_with_the_gateway_that_led_it() {
         call("us-1", 120, "t", stage("b", 7)),
         call("eu-1", 100, "t", stage("hello", 6)),
     ];
-    let chosen = Chosen::newest(calls.clone()).expect("calls");
+    let chosen = TraceCalls::newest(calls.clone()).expect("calls");
     let run = chosen.run(vec![old, run]);
     assert_eq!(run.as_ref().map(|run| run.started_at), Some(Timestamp(99)));
     let told = joined(calls, 7, run, Some(explained("eu", 50)));
@@ -224,7 +224,7 @@ fn the_stages_of_a_run_stand_in_order_with_the_gateway_that_led_it() {
 
 #[test]
 fn an_id_that_was_used_twice_means_its_newest_trace() {
-    assert_eq!(Chosen::newest(Vec::new()), None);
+    assert_eq!(TraceCalls::newest(Vec::new()), None);
     let told = joined(
         vec![
             call("eu-1", 100, "old", Routed::default()),

@@ -26,12 +26,12 @@ pub struct CallRecord {
     pub call: Option<CallFacts>,
     /// What an earlier record of the same call has counted, which this record replaces; `None` for a call's first record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub noted: Option<Noted>,
+    pub noted: Option<InterimUsage>,
 }
 
 /// What was counted of a call while it was running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Noted {
+pub struct InterimUsage {
     /// How long it had occupied an instance, in microseconds.
     pub duration_us: u64,
     /// Its CPU time, in microseconds.
@@ -40,7 +40,7 @@ pub struct Noted {
     pub egress_bytes: u64,
 }
 
-impl Noted {
+impl InterimUsage {
     /// What a record has counted, if it is not the final one of its call.
     #[must_use]
     pub fn of(record: &UsageRecord) -> Option<Self> {

@@ -95,7 +95,7 @@ impl Sum {
         self.records = self.records.saturating_add(1);
     }
 
-    fn told(self, key: &Key<'_>) -> Result<UsageSum, BillingError> {
+    fn into_usage_sum(self, key: &Key<'_>) -> Result<UsageSum, BillingError> {
         let whole = |meter: Meter| {
             i64::try_from(self.quantities.get(meter))
                 .map_err(|_| BillingError::Overflow("a sum of usage"))
@@ -143,10 +143,10 @@ pub fn roll_up(records: &[CallRecord]) -> Result<Vec<UsageSum>, BillingError> {
         }
     }
     // Calls that were noted while running and ended within the same segment cancel out.
-    let told = sums
+    let nonzero = sums
         .into_iter()
         .filter(|(_, sum)| !sum.quantities.is_zero());
-    told.map(|(key, sum)| sum.told(&key)).collect()
+    nonzero.map(|(key, sum)| sum.into_usage_sum(&key)).collect()
 }
 
 #[cfg(test)]

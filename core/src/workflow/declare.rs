@@ -45,7 +45,7 @@ pub const SIZE_UNKNOWN: ByteSize = ByteSize::from_bytes(64 << 10);
 
 /// The version of a function that a stage refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum VersionSelector {
     /// The current version at the time the workflow is deployed.
     #[default]
     Current,
@@ -53,7 +53,7 @@ pub enum Wanted {
     Number(VersionNumber),
 }
 
-impl Serialize for Wanted {
+impl Serialize for VersionSelector {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Current => serializer.serialize_str("current"),
@@ -62,27 +62,27 @@ impl Serialize for Wanted {
     }
 }
 
-impl<'de> Deserialize<'de> for Wanted {
+impl<'de> Deserialize<'de> for VersionSelector {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl de::Visitor<'_> for Visitor {
-            type Value = Wanted;
+            type Value = VersionSelector;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the number of a version, or `current`")
             }
 
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Wanted, E> {
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<VersionSelector, E> {
                 self.visit_str(&value.to_string())
             }
 
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Wanted, E> {
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<VersionSelector, E> {
                 if value == "current" {
-                    return Ok(Wanted::Current);
+                    return Ok(VersionSelector::Current);
                 }
                 let number = value.parse::<VersionNumber>();
                 number
-                    .map(Wanted::Number)
+                    .map(VersionSelector::Number)
                     .map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
             }
         }
@@ -92,7 +92,7 @@ impl<'de> Deserialize<'de> for Wanted {
 
 /// A parent of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Need {
+pub struct Dependency {
     /// The stage whose output is needed.
     pub stage: StageName,
     /// The expected size of the output; `None` until it is measured.
@@ -100,32 +100,32 @@ pub struct Need {
     pub size: Option<ByteSize>,
 }
 
-impl<'de> Deserialize<'de> for Need {
+impl<'de> Deserialize<'de> for Dependency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Need;
+            type Value = Dependency;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the name of a stage, or `{ stage: NAME, size: 64KiB }`")
             }
 
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Need, E> {
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Dependency, E> {
                 let stage = value.parse().map_err(E::custom)?;
-                Ok(Need { stage, size: None })
+                Ok(Dependency { stage, size: None })
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Need, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Dependency, A::Error> {
                 #[derive(Deserialize)]
                 #[serde(deny_unknown_fields)]
-                struct Whole {
+                struct WithSize {
                     stage: StageName,
                     #[serde(default)]
                     size: Option<ByteSize>,
                 }
-                let Whole { stage, size } =
-                    Whole::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(Need { stage, size })
+                let WithSize { stage, size } =
+                    WithSize::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(Dependency { stage, size })
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -158,12 +158,12 @@ pub struct DeclaredStage {
     /// The version of that function: a number, or `current`, which is resolved when the workflow is deployed. `current` if absent.
     #[serde(default)]
     #[schema(value_type = String)]
-    pub version: Wanted,
+    pub version: VersionSelector,
     /// The stages whose outputs the stage takes (its parents), as names or as `{ stage: NAME, size: 64KiB }` with the expected size of the
     /// output. Absent for the entry stage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
-    pub needs: Vec<Need>,
+    pub needs: Vec<Dependency>,
     /// The path and query with which the function is called; if absent, those of the caller for the entry stage, and `/` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -194,7 +194,7 @@ pub struct Declaration {
 
 /// The result of looking up a function that a stage refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FunctionLookup {
     /// A version of the function.
     Version(VersionNumber),
     /// There is no such function.
@@ -245,22 +245,22 @@ impl Declaration {
     pub fn parse(text: &str) -> Result<Self, DeclarationError> {
         if text.len() > TEXT_MAX {
             let size = text.len();
-            let told = format!("the workflow is {size} bytes long, {TEXT_MAX} are allowed");
-            return Err(DeclarationError(vec![told]));
+            let message = format!("the workflow is {size} bytes long, {TEXT_MAX} are allowed");
+            return Err(DeclarationError(vec![message]));
         }
-        let fault = |told: String| DeclarationError(vec![told]);
+        let fault = |message: String| DeclarationError(vec![message]);
         if text.trim_start().starts_with('{') {
             // JSON has its own parser here, because its error messages then speak of JSON.
             return serde_json::from_str(text).map_err(|error| {
-                let told = error.to_string();
-                let told = told.split(" at line ").next().unwrap_or_default();
-                fault(format!("line {}: {told}", error.line()))
+                let message = error.to_string();
+                let message = message.split(" at line ").next().unwrap_or_default();
+                fault(format!("line {}: {message}", error.line()))
             });
         }
         serde_saphyr::from_str(text).map_err(|error| {
-            let told = error.without_snippet().to_string();
+            let message = error.without_snippet().to_string();
             // The YAML parser's own position would duplicate the one that is added here.
-            let told = told
+            let message = message
                 .lines()
                 .next()
                 .unwrap_or_default()
@@ -270,8 +270,8 @@ impl Declaration {
                 .trim_start_matches("error: ")
                 .to_owned();
             match error.location() {
-                Some(place) => fault(format!("line {}: {told}", place.line())),
-                None => fault(told),
+                Some(place) => fault(format!("line {}: {message}", place.line())),
+                None => fault(message),
             }
         })
     }
@@ -282,21 +282,21 @@ impl Declaration {
     /// All mistakes, each with its stage.
     pub fn resolve(
         &self,
-        mut look_up: impl FnMut(&FunctionName, Wanted) -> Found,
+        mut look_up: impl FnMut(&FunctionName, VersionSelector) -> FunctionLookup,
     ) -> Result<Definition, DeclarationError> {
         if self.stages.len() > STAGES_MAX {
             return Err(WorkflowError::TooManyStages(self.stages.len()).into());
         }
         let mut wrong = Vec::new();
-        self.judge_whole(&mut wrong);
+        self.check_limits(&mut wrong);
         let mut stages = Vec::with_capacity(self.stages.len());
         let mut rules = BTreeMap::new();
         for stage in &self.stages {
-            stage.judge(&mut wrong);
+            stage.check(&mut wrong);
             let version = match look_up(&stage.function, stage.version) {
-                Found::Version(version) => version,
+                FunctionLookup::Version(version) => version,
                 other => {
-                    wrong.push(stage.missing(other));
+                    wrong.push(stage.lookup_error(other));
                     VersionNumber::FIRST
                 }
             };
@@ -339,7 +339,7 @@ impl Declaration {
         self.stages.iter().flat_map(of).collect()
     }
 
-    fn judge_whole(&self, wrong: &mut Vec<String>) {
+    fn check_limits(&self, wrong: &mut Vec<String>) {
         if let Some(timeout) = self.timeout
             && !is_time(timeout)
         {
@@ -387,22 +387,22 @@ impl DeclaredStage {
         }
     }
 
-    fn missing(&self, found: Found) -> String {
+    fn lookup_error(&self, found: FunctionLookup) -> String {
         let Self { name, function, .. } = self;
         match (found, self.version) {
-            (Found::IsWorkflow, _) => {
+            (FunctionLookup::IsWorkflow, _) => {
                 format!("stage {name}: {function} is a workflow, and a stage runs a function")
             }
-            (Found::NoVersion, Wanted::Number(number)) => {
+            (FunctionLookup::NoVersion, VersionSelector::Number(number)) => {
                 format!("stage {name}: function {function} has no version {number}")
             }
             _ => format!("stage {name}: there is no function {function}"),
         }
     }
 
-    fn judge(&self, wrong: &mut Vec<String>) {
+    fn check(&self, wrong: &mut Vec<String>) {
         let name = &self.name;
-        let mut fault = |told: String| wrong.push(format!("stage {name}: {told}"));
+        let mut fault = |message: String| wrong.push(format!("stage {name}: {message}"));
         if let Some(timeout) = self.timeout
             && !is_time(timeout)
         {

@@ -20,8 +20,9 @@ use crate::id::{FunctionName, StageName, VersionNumber};
 use crate::unit::ByteSize;
 
 pub use declare::{
-    BACKOFF_MAX, Declaration, DeclarationError, DeclaredStage, EDGES_MAX, Found, Need, RETRIES_MAX,
-    Retries, SIZE_MAX, SIZE_UNKNOWN, TEXT_MAX, TIMEOUT_MAX, Wanted,
+    BACKOFF_MAX, Declaration, DeclarationError, DeclaredStage, Dependency, EDGES_MAX,
+    FunctionLookup, RETRIES_MAX, Retries, SIZE_MAX, SIZE_UNKNOWN, TEXT_MAX, TIMEOUT_MAX,
+    VersionSelector,
 };
 pub use rules::{BACKOFF, Condition, Definition, RunSpec, StageRules, TIMEOUT};
 

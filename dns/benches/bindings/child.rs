@@ -13,7 +13,7 @@ use fdn_core::Revision;
 use fdn_core::feed::Frame;
 use fdn_core::message::{AppBindings, BindingsChanged, BindingsDesired};
 use fdn_dns::{Dns, Settings};
-use fdn_link::{Body, Centre, Connection, Feed, LinkError, Told};
+use fdn_link::{Body, Connection, ControllerLink, Feed, FeedEvent, LinkError};
 use http::{Request, Response};
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -29,15 +29,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Nobody;
 
 #[async_trait]
-impl Centre for Nobody {
-    async fn ask(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
-        Err(LinkError::Away)
+impl ControllerLink for Nobody {
+    async fn send(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+        Err(LinkError::NotConnected)
     }
 }
 
 struct Sender {
     runtime: tokio::runtime::Runtime,
-    told: mpsc::Sender<Told>,
+    told: mpsc::Sender<FeedEvent>,
     world: World,
     server: SocketAddr,
     /// The revision of each app.
@@ -64,11 +64,11 @@ pub(crate) fn run(dir: &Path, world: World) {
     let (told, heard) = mpsc::channel(64);
     let (_up, connected) = watch::channel(true);
     let connection = Connection {
-        centre: Arc::new(Nobody),
+        controllers: Arc::new(Nobody),
         feed: Feed {
-            told: heard,
+            events: heard,
             connected,
-            again: Arc::new(Notify::new()),
+            resync: Arc::new(Notify::new()),
         },
     };
     let dns = runtime
@@ -102,7 +102,9 @@ pub(crate) fn run(dir: &Path, world: World) {
 
 impl Sender {
     fn publish(&self, frame: Frame) {
-        let told = self.runtime.block_on(self.told.send(Told::Change(frame)));
+        let told = self
+            .runtime
+            .block_on(self.told.send(FeedEvent::Change(frame)));
         told.expect("the server listens");
     }
 

@@ -26,31 +26,31 @@ pub struct Signature {
 }
 
 #[derive(Default)]
-struct Halves {
+struct Generations {
     young: HashMap<Id, Signature>,
     old: HashMap<Id, Signature>,
 }
 
 /// The cached signatures.
 pub struct Cache {
-    shards: [Mutex<Halves>; SHARDS],
+    shards: [Mutex<Generations>; SHARDS],
     /// The capacity of each generation of a shard.
-    half: usize,
+    generation_capacity: usize,
     held: IntGauge,
 }
 
 impl Cache {
-    /// Creates a cache for `most` signatures, and at least two in each of its 16 shards. `held` is set to the number of entries.
+    /// Creates a cache for `max` signatures, and at least two in each of its 16 shards. `held` is set to the number of entries.
     #[must_use]
-    pub fn new(most: usize, held: IntGauge) -> Self {
+    pub fn new(max: usize, held: IntGauge) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            half: (most / SHARDS / 2).max(1),
+            generation_capacity: (max / SHARDS / 2).max(1),
             held,
         }
     }
 
-    fn shard(&self, id: &Id) -> MutexGuard<'_, Halves> {
+    fn shard(&self, id: &Id) -> MutexGuard<'_, Generations> {
         // The id is a digest, so any of its bytes is evenly distributed. Shards are valid after every single change.
         self.shards[usize::from(id[31]) % SHARDS]
             .lock()
@@ -76,8 +76,8 @@ impl Cache {
         self.insert(&mut shard, id, signature);
     }
 
-    fn insert(&self, shard: &mut Halves, id: Id, signature: Signature) {
-        if shard.young.len() >= self.half && !shard.young.contains_key(&id) {
+    fn insert(&self, shard: &mut Generations, id: Id, signature: Signature) {
+        if shard.young.len() >= self.generation_capacity && !shard.young.contains_key(&id) {
             let gone = std::mem::replace(&mut shard.old, std::mem::take(&mut shard.young));
             self.held.sub(i64::try_from(gone.len()).unwrap_or(0));
         }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key::ZoneKey;
 use super::ring::TimedKey;
-use super::rollover::{KeyTimes, Stage, Timing, standings};
+use super::rollover::{KeyTimes, Stage, Timing, key_stages};
 
 /// The most keys of a file: in practice one signs, one may be on its way, and the others are retired.
 const KEYS_MAX: usize = 16;
@@ -236,8 +236,8 @@ impl KeyFile {
 
     fn stages(&self, now: Timestamp, timing: &Timing) -> Vec<Stage> {
         let times: Vec<KeyTimes> = self.keys.iter().map(StoredKey::times).collect();
-        let standings = standings(&times, now, timing);
-        standings.iter().map(|standing| standing.stage).collect()
+        let key_stages = key_stages(&times, now, timing);
+        key_stages.iter().map(|key_stage| key_stage.stage).collect()
     }
 
     /// Starts a roll-over: adds a key that will replace the active one. Returns its tag.

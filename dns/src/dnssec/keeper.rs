@@ -20,7 +20,7 @@ use super::rollover::Timing;
 
 /// The source of the zone's keys, and the timing of roll-overs.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct KeySource {
     /// The zone.
     pub zone: HostName,
     /// The key file.
@@ -33,7 +33,7 @@ pub struct Source {
     pub every: Duration,
 }
 
-impl Source {
+impl KeySource {
     /// Reads and unseals the keys.
     ///
     /// # Errors
@@ -47,10 +47,10 @@ impl Source {
     /// # Errors
     /// When they cannot be read.
     pub fn ring(&self, now: Timestamp) -> Result<Ring, KeyError> {
-        self.standing(self.keys()?, now)
+        self.ring_of(self.keys()?, now)
     }
 
-    fn standing(&self, keys: Vec<TimedKey>, now: Timestamp) -> Result<Ring, KeyError> {
+    fn ring_of(&self, keys: Vec<TimedKey>, now: Timestamp) -> Result<Ring, KeyError> {
         Ring::new(self.zone.clone(), keys, now, &self.timing).ok_or_else(|| KeyError::Format {
             path: self.path.clone(),
             zone: self.zone.clone(),
@@ -60,7 +60,7 @@ impl Source {
 }
 
 /// Keeps the keys of a signer up to date until `shutdown`.
-pub async fn run(source: Source, signer: Arc<Signer>, shutdown: CancellationToken) {
+pub async fn run(source: KeySource, signer: Arc<Signer>, shutdown: CancellationToken) {
     let mut ticks = interval(source.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The text that was read last, so that keys are unsealed only when the file changed; and whether the last read failed, so that
@@ -99,7 +99,7 @@ pub async fn run(source: Source, signer: Arc<Signer>, shutdown: CancellationToke
             // The runtime is shutting down.
             Err(_) => return,
         };
-        if let Ok(ring) = source.standing(keys, fdn_service::now()) {
+        if let Ok(ring) = source.ring_of(keys, fdn_service::now()) {
             swap(&signer, ring);
         }
     }

@@ -40,7 +40,7 @@ use hickory_proto::rr::{LowerName, RData, Record, RecordType};
 use self::cache::{Cache, Signature};
 use self::key::{ALGORITHM, ZoneKey};
 use self::ring::Ring;
-use self::rrset::{Covered, Validity};
+use self::rrset::{RecordSet, Validity};
 use crate::handler::limit::{Rate, admit};
 use crate::metrics::SigningMetrics;
 
@@ -63,21 +63,21 @@ pub struct Signing {
 
 /// The properties of a query that matter for signing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asking {
+pub struct SigningContext {
     /// The current time in seconds since 1970, modulo 2^32.
     pub now: u32,
     /// Whether the client may have made up the name: it does not exist, or only by a wildcard.
-    pub made_up: bool,
+    pub synthetic: bool,
     /// Whether the client's address is verified (not forged).
-    pub shown: bool,
+    pub verified: bool,
 }
 
 /// Why there is no signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsigned {
+pub enum SigningError {
     /// The rate limit is reached.
     #[error("as many signatures as may be were made in this second")]
-    Busy,
+    RateLimited,
     /// Signing failed.
     #[error("the set of records cannot be signed")]
     Failed,
@@ -143,17 +143,17 @@ impl Signer {
         &self,
         records: &[Record],
         original_ttl: u32,
-        asking: Asking,
-    ) -> Result<Vec<Record>, Unsigned> {
+        context: SigningContext,
+    ) -> Result<Vec<Record>, SigningError> {
         let Some(first) = records.first() else {
             return Ok(Vec::new());
         };
-        let covered = Covered::new(records, original_ttl).ok_or(Unsigned::Failed)?;
+        let record_set = RecordSet::new(records, original_ttl).ok_or(SigningError::Failed)?;
         let ring = self.ring();
         let mut signatures = Vec::with_capacity(1);
         for key in ring.signers(first.record_type()) {
-            let signature = self.signature(key, &covered, asking)?;
-            let input = self.input(key, &covered, &signature);
+            let signature = self.signature(key, &record_set, context)?;
+            let input = self.input(key, &record_set, &signature);
             let rrsig = RRSIG::from_sig(input, signature.bytes.to_vec());
             signatures.push(Record::from_rdata(
                 first.name.clone(),
@@ -165,12 +165,12 @@ impl Signer {
         Ok(signatures)
     }
 
-    fn input(&self, key: &ZoneKey, covered: &Covered, signature: &Signature) -> SigInput {
+    fn input(&self, key: &ZoneKey, record_set: &RecordSet, signature: &Signature) -> SigInput {
         SigInput {
-            type_covered: covered.kind(),
+            type_covered: record_set.kind(),
             algorithm: ALGORITHM,
-            num_labels: covered.labels(),
-            original_ttl: covered.original_ttl(),
+            num_labels: record_set.labels(),
+            original_ttl: record_set.original_ttl(),
             sig_expiration: signature.expiration.into(),
             sig_inception: signature.inception.into(),
             key_tag: key.tag(),
@@ -182,33 +182,33 @@ impl Signer {
     fn signature(
         &self,
         key: &ZoneKey,
-        covered: &Covered,
-        asking: Asking,
-    ) -> Result<Signature, Unsigned> {
-        let cache = if asking.made_up {
+        record_set: &RecordSet,
+        context: SigningContext,
+    ) -> Result<Signature, SigningError> {
+        let cache = if context.synthetic {
             &self.denials
         } else {
             &self.answers
         };
-        let id = covered.id(key.public());
+        let id = record_set.id(key.public());
         let held = cache.get(&id);
         if let Some(held) = held
-            && self.signing.validity.is_fresh(held.expiration, asking.now)
+            && self.signing.validity.is_fresh(held.expiration, context.now)
         {
             return Ok(held);
         }
-        if asking.made_up && !asking.shown && !self.may_sign(asking.now) {
+        if context.synthetic && !context.verified && !self.may_sign(context.now) {
             self.metrics.over_limit.inc();
             // A cached signature that is due for renewal is still valid.
             return held
-                .filter(|held| rrset::holds(held.expiration, asking.now))
-                .ok_or(Unsigned::Busy);
+                .filter(|held| rrset::holds(held.expiration, context.now))
+                .ok_or(SigningError::RateLimited);
         }
-        let (inception, expiration) = self.signing.validity.times(asking.now, id[0]);
-        let bytes = covered
+        let (inception, expiration) = self.signing.validity.times(context.now, id[0]);
+        let bytes = record_set
             .signed_data(&self.apex, key.tag(), inception, expiration)
             .and_then(|data| key.sign(&data))
-            .ok_or(Unsigned::Failed)?;
+            .ok_or(SigningError::Failed)?;
         self.metrics.made.inc();
         let signature = Signature {
             bytes,

@@ -7,7 +7,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use serde::Serialize;
 
 use super::key::ZoneKey;
-use super::rollover::{KeyStage, KeyTimes, Timing, standings, wanted_at_parent};
+use super::rollover::{KeyStage, KeyTimes, Timing, key_stages, wanted_at_parent};
 use crate::policy::zone::name_of;
 
 /// A key and its times.
@@ -64,12 +64,12 @@ impl Ring {
         timing: &Timing,
     ) -> Option<Self> {
         let times: Vec<KeyTimes> = keys.iter().map(|key| key.times).collect();
-        let standings = standings(&times, now, timing);
-        let wanted = wanted_at_parent(&standings)?;
-        let active = standings
+        let key_stages = key_stages(&times, now, timing);
+        let wanted = wanted_at_parent(&key_stages)?;
+        let active = key_stages
             .iter()
             .position(|s| s.stage == super::rollover::Stage::Active)?;
-        let keys: Vec<(TimedKey, KeyStage)> = keys.into_iter().zip(standings).collect();
+        let keys: Vec<(TimedKey, KeyStage)> = keys.into_iter().zip(key_stages).collect();
         let inside = keys.iter().filter(|(_, s)| s.stage.is_published());
         let dnskeys = inside.map(|(timed, _)| timed.key.dnskey()).collect();
         let named = &keys.get(wanted)?.0.key;
@@ -94,8 +94,8 @@ impl Ring {
         self.keys
             .iter()
             .enumerate()
-            .filter(move |(at, (_, standing))| {
-                *at == self.active || (all && standing.stage.is_published())
+            .filter(move |(at, (_, key_stage))| {
+                *at == self.active || (all && key_stage.stage.is_published())
             })
             .map(|(_, (timed, _))| &*timed.key)
     }
@@ -134,12 +134,12 @@ impl Ring {
     /// All keys, oldest first, as shown to operators.
     #[must_use]
     pub fn states(&self) -> Vec<KeyState> {
-        let state = |(at, (timed, standing)): (usize, &(TimedKey, KeyStage))| KeyState {
+        let state = |(at, (timed, key_stage)): (usize, &(TimedKey, KeyStage))| KeyState {
             tag: timed.key.tag(),
-            stage: standing.stage,
+            stage: key_stage.stage,
             created: timed.times.created,
             seen: timed.times.seen,
-            until: standing.until,
+            until: key_stage.until,
             ds: timed.key.ds(&self.zone),
             wanted: at == self.wanted,
         };

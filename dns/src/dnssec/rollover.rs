@@ -108,12 +108,12 @@ fn active_from(index: usize, keys: &[KeyTimes], timing: &Timing) -> Option<Times
 
 /// The stages of the keys, oldest first, at `now`.
 #[must_use]
-pub fn standings(keys: &[KeyTimes], now: Timestamp, timing: &Timing) -> Vec<KeyStage> {
+pub fn key_stages(keys: &[KeyTimes], now: Timestamp, timing: &Timing) -> Vec<KeyStage> {
     let begun = |index: &usize| active_from(*index, keys, timing).is_some_and(|from| from <= now);
     let active = (0..keys.len()).rev().find(begun).unwrap_or(0);
     let mut all = Vec::with_capacity(keys.len());
     for (index, key) in keys.iter().enumerate() {
-        let standing = if index == active {
+        let key_stage = if index == active {
             KeyStage {
                 stage: Stage::Active,
                 until: active_from(index + 1, keys, timing),
@@ -127,7 +127,7 @@ pub fn standings(keys: &[KeyTimes], now: Timestamp, timing: &Timing) -> Vec<KeyS
                 timing,
             )
         };
-        all.push(standing);
+        all.push(key_stage);
     }
     all
 }
@@ -163,10 +163,10 @@ fn gone(followed: Option<Timestamp>, now: Timestamp, timing: &Timing) -> KeyStag
 
 /// The index of the key that the parent should name: the newest that is ready, waiting or active.
 #[must_use]
-pub fn wanted_at_parent(standings: &[KeyStage]) -> Option<usize> {
-    standings.iter().rposition(|standing| {
+pub fn wanted_at_parent(key_stages: &[KeyStage]) -> Option<usize> {
+    key_stages.iter().rposition(|key_stage| {
         matches!(
-            standing.stage,
+            key_stage.stage,
             Stage::Ready | Stage::Waiting | Stage::Active
         )
     })
@@ -193,8 +193,8 @@ mod tests {
     }
 
     fn stages(keys: &[KeyTimes], now: u64) -> Vec<Stage> {
-        let standings = standings(keys, Timestamp(now), &TIMING);
-        standings.iter().map(|standing| standing.stage).collect()
+        let key_stages = key_stages(keys, Timestamp(now), &TIMING);
+        key_stages.iter().map(|key_stage| key_stage.stage).collect()
     }
 
     #[test]
@@ -225,8 +225,8 @@ mod tests {
     fn when_a_stage_ends_is_told() {
         let seen = [key(0, None), key(1000, Some(1020))];
         let until = |now| {
-            let standings = standings(&seen, Timestamp(now), &TIMING);
-            standings
+            let key_stages = key_stages(&seen, Timestamp(now), &TIMING);
+            key_stages
                 .iter()
                 .map(|s| s.until.map(Timestamp::get))
                 .collect::<Vec<_>>()
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_parent_is_asked_for_a_key_that_all_know() {
         let wanted =
-            |keys: &[KeyTimes], now| wanted_at_parent(&standings(keys, Timestamp(now), &TIMING));
+            |keys: &[KeyTimes], now| wanted_at_parent(&key_stages(keys, Timestamp(now), &TIMING));
         let keys = [key(0, None), key(1000, None)];
         assert_eq!(wanted(&keys, 1000), Some(0));
         assert_eq!(wanted(&keys, 1011), Some(1));
@@ -261,16 +261,16 @@ mod tests {
             moments.sort_unstable();
             let mut before: Option<Vec<KeyStage>> = None;
             for now in moments {
-                let all = standings(&keys, Timestamp(now), &TIMING);
+                let all = key_stages(&keys, Timestamp(now), &TIMING);
                 prop_assert_eq!(all.iter().filter(|s| s.stage == Stage::Active).count(), 1);
-                for (at, standing) in all.iter().enumerate() {
-                    if let Some(until) = standing.until {
+                for (at, key_stage) in all.iter().enumerate() {
+                    if let Some(until) = key_stage.until {
                         prop_assert!(until > Timestamp(now));
-                        let next = standings(&keys, until, &TIMING)[at];
-                        prop_assert!(next.stage > standing.stage, "{:?} {:?}", standing, next);
+                        let next = key_stages(&keys, until, &TIMING)[at];
+                        prop_assert!(next.stage > key_stage.stage, "{:?} {:?}", key_stage, next);
                     }
                     if let Some(before) = &before {
-                        prop_assert!(standing.stage >= before[at].stage);
+                        prop_assert!(key_stage.stage >= before[at].stage);
                     }
                 }
                 before = Some(all);

@@ -56,7 +56,7 @@ pub const fn holds(expiration: u32, now: u32) -> bool {
 
 /// A record set, of one owner and one type, in canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Covered {
+pub struct RecordSet {
     kind: RecordType,
     labels: u8,
     original_ttl: u32,
@@ -64,7 +64,7 @@ pub struct Covered {
     bytes: Vec<u8>,
 }
 
-impl Covered {
+impl RecordSet {
     /// The canonical form of `records`, which have one owner and one type. `None` if there are none, or one cannot be encoded.
     #[must_use]
     pub fn new(records: &[Record], original_ttl: u32) -> Option<Self> {
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn the_bytes_of_the_rfc() {
         let a = [record("Host.FN.test.", RData::A(A([192, 0, 2, 1].into())))];
-        let covered = Covered::new(&a, 300).expect("a set");
+        let record_set = RecordSet::new(&a, 300).expect("a set");
         let expected =
             b"\x04host\x02fn\x04test\x00\x00\x01\x00\x01\x00\x00\x01\x2c\x00\x04\xc0\x00\x02\x01";
-        assert_eq!(covered.bytes, expected);
-        assert_eq!((covered.labels(), covered.kind()), (3, RecordType::A));
+        assert_eq!(record_set.bytes, expected);
+        assert_eq!((record_set.labels(), record_set.kind()), (3, RecordType::A));
         let apex = LowerName::from(Name::from_ascii("fn.test.").expect("name"));
-        let data = covered.signed_data(&apex, 0x1234, 1, 2).expect("data");
+        let data = record_set.signed_data(&apex, 0x1234, 1, 2).expect("data");
         let head = b"\x00\x01\x0d\x03\x00\x00\x01\x2c\x00\x00\x00\x02\x00\x00\x00\x01\x12\x34\x02fn\x04test\x00";
         assert_eq!(data, [head.as_slice(), expected].concat());
     }
@@ -200,14 +200,14 @@ mod tests {
     #[test]
     fn order_spelling_and_repetition_make_no_difference() {
         let key = [7; PUBLIC];
-        let one = Covered::new(&texts(&["b", "a", "ab"]), 20).expect("a set");
-        let other = Covered::new(&texts(&["ab", "a", "b", "a"]), 20).expect("a set");
+        let one = RecordSet::new(&texts(&["b", "a", "ab"]), 20).expect("a set");
+        let other = RecordSet::new(&texts(&["ab", "a", "b", "a"]), 20).expect("a set");
         assert_eq!(one, other);
         assert_eq!(one.id(&key), other.id(&key));
         assert_ne!(one.id(&key), one.id(&[8; PUBLIC]));
         assert_ne!(
             one.id(&key),
-            Covered::new(&texts(&["b", "a", "ab"]), 21)
+            RecordSet::new(&texts(&["b", "a", "ab"]), 21)
                 .expect("a set")
                 .id(&key)
         );
@@ -217,16 +217,16 @@ mod tests {
         // Names inside NS data are in lower case (RFC 4034, section 6.2).
         let ns = |name: &str| {
             let data = RData::NS(NS(Name::from_ascii(name).expect("name")));
-            Covered::new(&[record("fn.test.", data)], 20)
+            RecordSet::new(&[record("fn.test.", data)], 20)
         };
         assert_eq!(ns("NS1.fn.test."), ns("ns1.fn.test."));
-        assert!(Covered::new(&[], 1).is_none());
+        assert!(RecordSet::new(&[], 1).is_none());
     }
 
     #[test]
     fn a_wildcard_is_no_label() {
         let wild = [record("*.fn.test.", RData::A(A([192, 0, 2, 1].into())))];
-        assert_eq!(Covered::new(&wild, 1).expect("a set").labels(), 2);
+        assert_eq!(RecordSet::new(&wild, 1).expect("a set").labels(), 2);
     }
 
     #[test]

@@ -47,11 +47,11 @@ fn records(name: &str, last: &[u8]) -> Vec<Record> {
         .collect()
 }
 
-const fn asking(now: u32, made_up: bool, shown: bool) -> Asking {
-    Asking {
+const fn signing_context(now: u32, synthetic: bool, verified: bool) -> SigningContext {
+    SigningContext {
         now,
-        made_up,
-        shown,
+        synthetic,
+        verified,
     }
 }
 
@@ -67,7 +67,7 @@ fn a_signature_is_right_and_made_once() {
     let signer = signer(0);
     let set = records("A.fn.test.", &[2, 1]);
     let first = signer
-        .sign(&set, 20, asking(NOW, false, false))
+        .sign(&set, 20, signing_context(NOW, false, false))
         .expect("signed");
     assert_eq!((first.len(), first[0].ttl), (1, 20));
     let RData::DNSSEC(DNSSECRData::DNSKEY(dnskey)) = signer
@@ -90,7 +90,7 @@ fn a_signature_is_right_and_made_once() {
     let again = signer.sign(
         &records("a.FN.test.", &[1, 2]),
         20,
-        asking(NOW + 370, false, false),
+        signing_context(NOW + 370, false, false),
     );
     assert_eq!(
         rrsig(&again.expect("signed")[0]).sig(),
@@ -99,14 +99,14 @@ fn a_signature_is_right_and_made_once() {
     assert_eq!(signer.metrics().made.get(), 1);
     // After half of the validity period there is a new one.
     let renewed = signer
-        .sign(&set, 20, asking(NOW + 500, false, false))
+        .sign(&set, 20, signing_context(NOW + 500, false, false))
         .expect("signed");
     assert_ne!(rrsig(&renewed[0]).sig(), rrsig(&first[0]).sig());
     check(&set).expect("the first one still holds");
     assert_eq!(signer.metrics().made.get(), 2);
     assert!(
         signer
-            .sign(&[], 20, asking(NOW, false, false))
+            .sign(&[], 20, signing_context(NOW, false, false))
             .expect("nothing")
             .is_empty()
     );
@@ -115,23 +115,23 @@ fn a_signature_is_right_and_made_once() {
 #[test]
 fn strangers_get_so_many_proofs_in_a_second() {
     let signer = signer(5);
-    let ask = |number: u8, asking| {
+    let ask = |number: u8, signing_context| {
         let name = format!("n{number}.fn.test.");
-        signer.sign(&records(&name, &[1]), 20, asking)
+        signer.sign(&records(&name, &[1]), 20, signing_context)
     };
-    let stranger = |now| asking(now, true, false);
+    let stranger = |now| signing_context(now, true, false);
     let got: Vec<bool> = (0..20).map(|n| ask(n, stranger(NOW)).is_ok()).collect();
     let made = got.iter().filter(|ok| **ok).count();
     assert!((5..=11).contains(&made), "{got:?}");
-    assert_eq!(ask(19, stranger(NOW)), Err(Unsigned::Busy));
+    assert_eq!(ask(19, stranger(NOW)), Err(SigningError::RateLimited));
     assert_eq!(
         signer.metrics().over_limit.get(),
         21 - u64::try_from(made).expect("few")
     );
     // Cached proofs are free; clients with a verified address are not limited, and neither are names that exist.
     ask(0, stranger(NOW)).expect("kept");
-    ask(19, asking(NOW, true, true)).expect("shown");
-    ask(18, asking(NOW, false, false)).expect("exists");
+    ask(19, signing_context(NOW, true, true)).expect("shown");
+    ask(18, signing_context(NOW, false, false)).expect("exists");
     // Later more are allowed; a cached signature that is still valid is better than none; and the seconds may wrap around.
     ask(17, stranger(NOW + 2)).expect("later");
     for number in 0..20 {

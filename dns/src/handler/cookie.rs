@@ -61,19 +61,19 @@ impl CookieKeys {
 
     /// The option's data in an answer: the client cookie, and a server cookie generated at `now` (seconds since 1970, modulo 2^32).
     #[must_use]
-    pub fn answer(&self, cookie: &Cookie, asker: IpAddr, now: u32) -> [u8; 24] {
+    pub fn answer(&self, cookie: &Cookie, source: IpAddr, now: u32) -> [u8; 24] {
         let mut out = [0; 24];
         out[..8].copy_from_slice(&cookie.client);
         out[8] = VERSION;
         out[12..16].copy_from_slice(&now.to_be_bytes());
-        let hash = hash(&self.current, &out, asker);
+        let hash = hash(&self.current, &out, source);
         out[16..].copy_from_slice(&hash);
         out
     }
 
     /// Whether the server cookie was given to this client, and is recent enough.
     #[must_use]
-    pub fn accepts(&self, cookie: &Cookie, asker: IpAddr, now: u32) -> bool {
+    pub fn accepts(&self, cookie: &Cookie, source: IpAddr, now: u32) -> bool {
         let Some(server) = &cookie.server else {
             return false;
         };
@@ -83,16 +83,16 @@ impl CookieKeys {
         let made = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
         // RFC 1982: times are compared modulo 2^32.
         let fresh = now.wrapping_sub(made) <= AGE_MAX || made.wrapping_sub(now) <= AHEAD_MAX;
-        let fits = |key: &Key| same(&hash(key, &bytes, asker), &bytes[16..]);
+        let fits = |key: &Key| same(&hash(key, &bytes, source), &bytes[16..]);
         bytes[8] == VERSION && fresh && (fits(&self.current) || self.others.iter().any(fits))
     }
 }
 
 /// SipHash-2-4 of the client cookie, version, reserved bytes, time and the client's address (RFC 9018, section 4.4).
-fn hash(key: &Key, cookie: &[u8; 24], asker: IpAddr) -> [u8; 8] {
+fn hash(key: &Key, cookie: &[u8; 24], source: IpAddr) -> [u8; 8] {
     let mut input = [0; 32];
     input[..16].copy_from_slice(&cookie[..16]);
-    let len = match asker.to_canonical() {
+    let len = match source.to_canonical() {
         IpAddr::V4(v4) => {
             input[16..20].copy_from_slice(&v4.octets());
             20
@@ -157,16 +157,16 @@ mod tests {
                 "22681ab97d52c298010000005cf7c609a6bb79d16625507a",
             ),
         ];
-        for (secret, asker, now, expected) in cases {
+        for (secret, source, now, expected) in cases {
             let keys = CookieKeys::parse(secret).expect("a key");
             let expected = hex::decode(expected).expect("digits");
             let cookie = Cookie::parse(&expected).expect("a cookie");
             assert_eq!(
-                keys.answer(&cookie, addr(asker), now).as_slice(),
+                keys.answer(&cookie, addr(source), now).as_slice(),
                 expected,
-                "{asker}"
+                "{source}"
             );
-            assert!(keys.accepts(&cookie, addr(asker), now));
+            assert!(keys.accepts(&cookie, addr(source), now));
         }
     }
 
@@ -177,10 +177,10 @@ mod tests {
             client: [9; 8],
             server: None,
         };
-        let (asker, now) = (addr("192.0.2.1"), 100_000);
-        assert!(!keys.accepts(&client, asker, now));
+        let (source, now) = (addr("192.0.2.1"), 100_000);
+        assert!(!keys.accepts(&client, source, now));
         let given =
-            |keys: &CookieKeys| Cookie::parse(&keys.answer(&client, asker, now)).expect("own");
+            |keys: &CookieKeys| Cookie::parse(&keys.answer(&client, source, now)).expect("own");
         let cookie = given(&keys);
         for (when, accepted) in [
             (now, true),
@@ -189,23 +189,23 @@ mod tests {
             (now - 300, true),
             (now - 301, false),
         ] {
-            assert_eq!(keys.accepts(&cookie, asker, when), accepted, "{when}");
+            assert_eq!(keys.accepts(&cookie, source, when), accepted, "{when}");
         }
         assert!(
             !keys.accepts(&cookie, addr("192.0.2.2"), now),
             "another address"
         );
         assert!(
-            keys.accepts(&given(&CookieKeys::new([2; 16], vec![])), asker, now),
+            keys.accepts(&given(&CookieKeys::new([2; 16], vec![])), source, now),
             "a key of before"
         );
         assert!(
-            !keys.accepts(&given(&CookieKeys::new([3; 16], vec![])), asker, now),
+            !keys.accepts(&given(&CookieKeys::new([3; 16], vec![])), source, now),
             "a strange key"
         );
         let mut other = cookie;
         other.client[0] ^= 1;
-        assert!(!keys.accepts(&other, asker, now), "another client's part");
+        assert!(!keys.accepts(&other, source, now), "another client's part");
     }
 
     #[test]

@@ -6,17 +6,17 @@ use hickory_proto::rr::{DNSClass, RecordType};
 use hickory_server::server::Request;
 
 use super::Responder;
-use super::asked::Asked;
+use super::context::RequestContext;
 use super::limit::Class;
 use super::sections::Sections;
-use super::signed::Unfinished;
+use super::signed::UnsignedAnswer;
 use crate::metrics::Transport;
-use crate::policy::steer::{Pick, Steered};
+use crate::policy::steer::{Pick, SteeringDecision};
 use crate::policy::{Body, Question};
-use crate::query_log::Told;
+use crate::query_log::SteeringNote;
 
 /// The answer to a question, not yet encoded.
-pub(super) struct Decided {
+pub(super) struct ResolvedAnswer {
     pub(super) sections: Sections,
     /// The class of the answer for the rate limits.
     pub(super) class: Class,
@@ -26,8 +26,8 @@ pub(super) struct Decided {
     pub(super) revision: Option<Revision>,
 }
 
-impl Decided {
-    const fn the_same_for_all(sections: Sections, class: Class) -> Self {
+impl ResolvedAnswer {
+    const fn client_independent(sections: Sections, class: Class) -> Self {
         Self {
             sections,
             class,
@@ -43,33 +43,33 @@ impl Responder {
         &self,
         request: &Request,
         query: &LowerQuery,
-        asked: &Asked<'_>,
+        context: &RequestContext<'_>,
         verified: bool,
-    ) -> Decided {
+    ) -> ResolvedAnswer {
         let original = query.original().name();
         if query.query_class() == DNSClass::CH {
-            let told = self.guard.identity.chaos(original, query.query_type());
-            return match told {
+            let record = self.guard.identity.chaos(original, query.query_type());
+            return match record {
                 Some(record) => {
                     let sections = Sections {
                         authoritative: true,
                         answers: vec![record],
                         ..Sections::default()
                     };
-                    Decided::the_same_for_all(sections, Class::Name)
+                    ResolvedAnswer::client_independent(sections, Class::Name)
                 }
                 None => {
                     let refused = Sections::bare(ResponseCode::Refused);
-                    Decided::the_same_for_all(refused, Class::Error)
+                    ResolvedAnswer::client_independent(refused, Class::Error)
                 }
             };
         }
         // RFC 1995, section 2: an IXFR answer that does not fit into a datagram is a single SOA record, and the client retries over TCP.
-        let by_datagram = asked.transport == Transport::Udp;
-        if asked.signed && by_datagram && query.query_type() == RecordType::IXFR {
-            return Decided::the_same_for_all(self.newest(query), Class::Name);
+        let by_datagram = context.transport == Transport::Udp;
+        if context.signed && by_datagram && query.query_type() == RecordType::IXFR {
+            return ResolvedAnswer::client_independent(self.newest(query), Class::Name);
         }
-        let client = asked.client();
+        let client = context.client();
         let (names, serving) = (self.published.names(), self.published.serving());
         let question = Question {
             name: query.name(),
@@ -84,13 +84,13 @@ impl Responder {
             &serving.fleet,
             self.published.locate(),
         );
-        if let Some(steered) = &verdict.steered {
-            self.demand.record(&steered.table.app, client.to_demand());
-            count(steered, &serving.answers);
-            if let Some(told) = &asked.told {
-                let subnet = asked.subnet().and_then(|subnet| subnet.client);
-                let what = (subnet.is_some(), asked.logged);
-                told.get_or_init(|| Told::of(steered, client, &serving.fleet, what));
+        if let Some(decision) = &verdict.steering {
+            self.demand.record(&decision.table.app, client.to_demand());
+            count(decision, &serving.answers);
+            if let Some(note) = &context.note {
+                let subnet = context.subnet().and_then(|subnet| subnet.client);
+                let what = (subnet.is_some(), context.logged);
+                note.get_or_init(|| SteeringNote::of(decision, client, &serving.fleet, what));
             }
         }
         let class = match verdict.body {
@@ -107,18 +107,18 @@ impl Responder {
         let sections = match &self.signer {
             None => sections,
             Some(signer) => {
-                let unfinished = Unfinished {
+                let unsigned = UnsignedAnswer {
                     signer,
                     query,
                     names: &names,
                     fleet: &serving.fleet,
                     class,
-                    shown: verified,
+                    verified,
                 };
-                unfinished.finish(sections, asked)
+                unsigned.finish(sections, context)
             }
         };
-        Decided {
+        ResolvedAnswer {
             sections,
             class,
             scope: verdict.scope,
@@ -127,9 +127,9 @@ impl Responder {
     }
 }
 
-fn count(steered: &Steered<'_>, answers: &[prometheus::IntCounter]) {
-    steered.table.count();
-    if let Pick::Live(index) = &steered.pick
+fn count(decision: &SteeringDecision<'_>, answers: &[prometheus::IntCounter]) {
+    decision.table.count();
+    if let Pick::Live(index) = &decision.pick
         && let Some(counter) = answers.get(*index)
     {
         counter.inc();

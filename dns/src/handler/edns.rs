@@ -6,7 +6,7 @@ use fdn_core::api::edns::REVISION;
 use hickory_proto::op::{Edns, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 
-use super::asked::Asked;
+use super::context::RequestContext;
 use super::wire::{self, Failure};
 use super::{Reply, Responder, UDP_MIN};
 use crate::metrics::QueryKind;
@@ -15,11 +15,11 @@ impl Responder {
     /// The OPT record of an answer: present if the request had one (RFC 6891, section 6.1.1), with the requested options.
     pub(super) fn edns(
         &self,
-        asked: &Asked<'_>,
+        context: &RequestContext<'_>,
         code: ResponseCode,
         (scope, revision): (u8, Option<Revision>),
     ) -> Option<Edns> {
-        let theirs = asked.scan.edns.as_ref()?;
+        let theirs = context.scan.edns.as_ref()?;
         let mut edns = Edns::new();
         edns.set_max_payload(self.udp_size)
             .set_dnssec_ok(theirs.dnssec_ok);
@@ -32,7 +32,7 @@ impl Responder {
             }
         }
         if let (Some(cookie), Some(keys)) = (&theirs.cookie, &self.guard.cookies) {
-            let data = keys.answer(cookie, asked.from.ip(), asked.now);
+            let data = keys.answer(cookie, context.from.ip(), context.now);
             add(wire::COOKIE, data.to_vec());
         }
         if let (true, Some(name)) = (theirs.nsid, &self.guard.identity.name) {
@@ -45,19 +45,19 @@ impl Responder {
     }
 
     /// The answer to a request without a question: a server cookie (RFC 7873, section 5.4).
-    pub(super) fn cookie_only(&self, asked: &Asked<'_>) -> Reply {
-        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
+    pub(super) fn cookie_only(&self, context: &RequestContext<'_>) -> Reply {
+        let cookie = context.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
         let (Some(cookie), Some(keys)) = (cookie, &self.guard.cookies) else {
-            let failure = Failure::of(asked.scan, ResponseCode::FormErr);
+            let failure = Failure::of(context.scan, ResponseCode::FormErr);
             self.metrics
-                .query(QueryKind::Other, failure.code, asked.transport);
-            return Reply::failure(asked.packet, &failure, self.udp_size);
+                .query(QueryKind::Other, failure.code, context.transport);
+            return Reply::failure(context.packet, &failure, self.udp_size);
         };
         self.metrics
-            .query(QueryKind::Other, ResponseCode::NoError, asked.transport);
-        let data = keys.answer(cookie, asked.from.ip(), asked.now);
-        let failure = Failure::of(asked.scan, ResponseCode::NoError);
-        let mut reply = Reply::failure(asked.packet, &failure, self.udp_size);
+            .query(QueryKind::Other, ResponseCode::NoError, context.transport);
+        let data = keys.answer(cookie, context.from.ip(), context.now);
+        let failure = Failure::of(context.scan, ResponseCode::NoError);
+        let mut reply = Reply::failure(context.packet, &failure, self.udp_size);
         // The OPT record is the last record, and its two-byte data length the last field.
         reply.bytes.truncate(reply.bytes.len() - 2);
         for word in [4 + data.len(), usize::from(wire::COOKIE), data.len()] {
@@ -65,26 +65,26 @@ impl Responder {
             reply.bytes.extend_from_slice(&word.to_be_bytes());
         }
         reply.bytes.extend_from_slice(&data);
-        reply.verified = self.verified(asked);
+        reply.verified = self.verified(context);
         reply
     }
 
     /// Whether a valid cookie proves that the client's address is not forged.
-    pub(super) fn verified(&self, asked: &Asked<'_>) -> bool {
-        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
+    pub(super) fn verified(&self, context: &RequestContext<'_>) -> bool {
+        let cookie = context.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
         match (cookie, &self.guard.cookies) {
-            (Some(cookie), Some(keys)) => keys.accepts(cookie, asked.from.ip(), asked.now),
+            (Some(cookie), Some(keys)) => keys.accepts(cookie, context.from.ip(), context.now),
             _ => false,
         }
     }
 
     /// The maximum length of an answer, in bytes.
-    pub(super) fn size_limit(&self, asked: &Asked<'_>, verified: bool) -> u16 {
-        let reserved = u16::try_from(asked.reserved).unwrap_or(u16::MAX);
-        if asked.transport.is_stream() {
+    pub(super) fn size_limit(&self, context: &RequestContext<'_>, verified: bool) -> u16 {
+        let reserved = u16::try_from(context.reserved).unwrap_or(u16::MAX);
+        if context.transport.is_stream() {
             return u16::MAX - reserved;
         }
-        let taken = match &asked.scan.edns {
+        let taken = match &context.scan.edns {
             Some(edns) => edns.payload.clamp(UDP_MIN, self.udp_size.max(UDP_MIN)),
             None => UDP_MIN,
         };
@@ -92,7 +92,7 @@ impl Responder {
         if verified {
             return taken;
         }
-        let unverified = self.unverified_limit(asked.packet);
+        let unverified = self.unverified_limit(context.packet);
         taken.min(unverified.saturating_sub(reserved))
     }
 

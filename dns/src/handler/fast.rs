@@ -15,13 +15,13 @@ use std::ops::Range;
 use fdn_core::ClientPrefix;
 use hickory_proto::op::ResponseCode;
 
-use super::watch::Watch;
+use super::sample::Sample;
 use super::wire::scope_as_asked;
 use super::{Responder, UDP_MIN};
 use crate::metrics::{QueryKind, Transport};
 use crate::policy::fleet::{Addresses, Family};
 use crate::policy::steer::{self, Pick};
-use crate::query_log::Told;
+use crate::query_log::SteeringNote;
 
 /// The length of a message header in bytes (RFC 1035, section 4.1.1).
 const HEADER: usize = 12;
@@ -226,13 +226,13 @@ impl Responder {
         out: &mut Vec<u8>,
     ) -> Option<Range<usize>> {
         let query = Plain::parse(packet)?;
-        let watch = self.watch(query.id);
+        let sample = self.sample(query.id);
         let most = self.unverified_limit(packet);
-        let (client, told) = self.answer_plain(&query, from, (most, watch.as_ref()), out)?;
-        if let Some(watch) = watch {
+        let (client, note) = self.answer_plain(&query, from, (most, sample.as_ref()), out)?;
+        if let Some(sample) = sample {
             let question = (query.question, client);
             let answered = (ResponseCode::NoError, Transport::Udp);
-            self.watched(&watch, question, answered, told);
+            self.record_sample(&sample, question, answered, note);
         }
         Some(HEADER..HEADER + query.name().len())
     }
@@ -241,15 +241,15 @@ impl Responder {
         &self,
         query: &Plain<'_>,
         from: SocketAddr,
-        (most, watch): (u16, Option<&Watch>),
+        (most, sample): (u16, Option<&Sample>),
         out: &mut Vec<u8>,
-    ) -> Option<(ClientPrefix, Option<Told>)> {
+    ) -> Option<(ClientPrefix, Option<SteeringNote>)> {
         let (names, serving) = (self.published.names(), self.published.serving());
         let table = names.app_of_wire(query.name())?;
         let subnet = query.edns.as_ref().and_then(|edns| edns.subnet);
         // Without a client subnet option, the resolver's address represents its clients (RFC 7871, section 7.2.1).
         let client = subnet.map_or_else(|| ClientPrefix::host(from.ip()), |(client, _)| client);
-        let steered = steer::choose(
+        let decision = steer::choose(
             table,
             query.family,
             client,
@@ -257,7 +257,7 @@ impl Responder {
             self.published.locate(),
             self.policy.when_all_dead,
         );
-        let Pick::Live(cluster) = steered.pick else {
+        let Pick::Live(cluster) = decision.pick else {
             return None;
         };
         let addresses = serving.fleet.cluster(cluster);
@@ -275,7 +275,7 @@ impl Responder {
         if count == 0 || length > usize::from(limit.min(most)) {
             return None;
         }
-        let fields = (table.ttl, steered.scope, self.udp_size);
+        let fields = (table.ttl, decision.scope, self.udp_size);
         let first = addresses.first(query.family, query.id) * size;
         write(query, (records, size, count, first), fields, out)?;
         self.demand.record(&table.app, client.to_demand());
@@ -292,11 +292,11 @@ impl Responder {
         };
         self.metrics
             .query(kind, ResponseCode::NoError, Transport::Udp);
-        let told = watch.map(|watch| {
-            let what = (subnet.is_some(), watch.is_logged());
-            Told::of(&steered, client, &serving.fleet, what)
+        let note = sample.map(|sample| {
+            let what = (subnet.is_some(), sample.is_logged());
+            SteeringNote::of(&decision, client, &serving.fleet, what)
         });
-        Some((client, told))
+        Some((client, note))
     }
 }
 

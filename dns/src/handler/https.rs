@@ -31,7 +31,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::streams::{self, Limits, Place};
+use super::streams::{self, ConnectionSlot, Limits};
 use super::tls::Handshakes;
 use super::{Responder, wire};
 use crate::metrics::Transport;
@@ -56,12 +56,12 @@ pub async fn serve(
     (limits, streams): (Limits, u32),
     shutdown: CancellationToken,
 ) {
-    let counts = responder.metrics().encrypted.https.counts();
-    streams::accept(listener, limits, counts, shutdown, |stream, peer, place| {
+    let metrics = responder.metrics().encrypted.https.connections();
+    streams::accept(listener, limits, metrics, shutdown, |stream, peer, slot| {
         let (responder, handshakes) = (Arc::clone(&responder), handshakes.clone());
         async move {
-            if let Some(stream) = handshakes.shake(stream).await {
-                converse(stream, peer, responder, (limits.request, streams), place).await;
+            if let Some(stream) = handshakes.accept(stream).await {
+                converse(stream, peer, responder, (limits.request, streams), slot).await;
             }
         }
     })
@@ -73,15 +73,15 @@ async fn converse(
     peer: SocketAddr,
     responder: Arc<Responder>,
     (longest, streams): (usize, u32),
-    place: Place,
+    slot: ConnectionSlot,
 ) {
     let begin = Instant::now();
     // The time in ms from the beginning of the connection to its last answer.
     let answered = Arc::new(AtomicU64::new(0));
-    let place = Arc::new(place);
+    let slot = Arc::new(slot);
     let service = service_fn(|request| {
         let (responder, answered) = (Arc::clone(&responder), Arc::clone(&answered));
-        let time = place.idle();
+        let time = slot.idle();
         async move {
             let response = answer(&responder, peer, request, longest, time).await;
             let after = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -99,7 +99,7 @@ async fn converse(
     let mut connection = pin!(connection);
     loop {
         let last = answered.load(Ordering::Relaxed);
-        let end = begin + Duration::from_millis(last) + place.idle();
+        let end = begin + Duration::from_millis(last) + slot.idle();
         tokio::select! {
             // How the connection ended does not matter here.
             _ = connection.as_mut() => return,
@@ -111,7 +111,7 @@ async fn converse(
     }
     // A peer that sends a request right now learns that it was not processed (RFC 9113, section 6.8).
     connection.as_mut().graceful_shutdown();
-    drop(timeout(place.idle(), connection).await);
+    drop(timeout(slot.idle(), connection).await);
 }
 
 async fn answer(

@@ -150,17 +150,17 @@ impl Limiter {
     /// Decides about one answer. `now` is the time since this limiter was created, in ns; `name` is the question's name as spelled, and `id` the
     /// message id of the request.
     #[must_use]
-    pub fn decide(&self, now: u64, asker: IpAddr, class: Class, name: &[u8], id: u16) -> Outcome {
-        let asker = asker.to_canonical();
-        if self.limits.exempt.iter().any(|net| net.contains(asker)) {
+    pub fn decide(&self, now: u64, source: IpAddr, class: Class, name: &[u8], id: u16) -> Outcome {
+        let source = source.to_canonical();
+        if self.limits.exempt.iter().any(|net| net.contains(source)) {
             return Outcome::Send;
         }
-        let len = if asker.is_ipv4() {
+        let len = if source.is_ipv4() {
             self.limits.ipv4_len
         } else {
             self.limits.ipv6_len
         };
-        let network = ClientPrefix::new(asker, len);
+        let network = ClientPrefix::new(source, len);
         let mut own = self.hasher.build_hasher();
         (network, class as u8).hash(&mut own);
         if class == Class::Name {

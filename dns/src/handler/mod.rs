@@ -10,7 +10,7 @@
 //! The reply to a request is a function of the request, the published state and, if the request has a cookie, the time
 //! ([`Responder::reply`]). [`Responder::datagram`] adds the only thing that depends on earlier requests: [`limit`].
 
-mod asked;
+mod context;
 pub mod cookie;
 mod decide;
 mod edns;
@@ -18,6 +18,7 @@ pub mod fast;
 pub mod https;
 pub mod identity;
 pub mod limit;
+mod sample;
 mod sections;
 mod signed;
 pub mod streams;
@@ -26,7 +27,6 @@ pub mod tls;
 pub mod transfer;
 pub mod tsig;
 pub mod udp;
-mod watch;
 pub mod wire;
 
 use std::cell::OnceCell;
@@ -40,15 +40,15 @@ use hickory_proto::rr::RecordType;
 use hickory_server::net::xfer::Protocol;
 use hickory_server::server::Request;
 
-use self::asked::Asked;
+use self::context::RequestContext;
 use self::cookie::CookieKeys;
 use self::identity::Identity;
 use self::limit::{Class, Limiter, Outcome};
+use self::sample::Sample;
 use self::sections::encode;
 use self::signed::is_nxname;
 use self::transfer::{Transfers, decodable};
 use self::tsig::Session;
-use self::watch::Watch;
 use self::wire::{Failure, Reject};
 use crate::dnssec::Signer;
 use crate::metrics::{Metrics, QueryKind, Transport};
@@ -233,12 +233,12 @@ impl Responder {
         match wire::scan(packet) {
             Ok(scan) => {
                 let id = u16::from_be_bytes([packet[0], packet[1]]);
-                let watch = self.watch(id);
+                let sample = self.sample(id);
                 let mut session = match self.session(packet, &scan, (transport, now)) {
                     Ok(session) => session,
                     Err(denied) => return Some(denied),
                 };
-                let asked = Asked {
+                let context = RequestContext {
                     packet,
                     scan: &scan,
                     from,
@@ -246,10 +246,10 @@ impl Responder {
                     now,
                     signed: session.is_some(),
                     reserved: session.as_ref().map_or(0, Session::added),
-                    told: watch.as_ref().map(|_| OnceCell::new()),
-                    logged: watch.as_ref().is_some_and(Watch::is_logged),
+                    note: sample.as_ref().map(|_| OnceCell::new()),
+                    logged: sample.as_ref().is_some_and(Sample::is_logged),
                 };
-                let mut reply = self.answer(&asked);
+                let mut reply = self.answer(&context);
                 // RFC 7830, section 6: no padding where others can read the answer anyway.
                 if transport.is_encrypted() && scan.edns.as_ref().is_some_and(|e| e.padded) {
                     wire::pad(&mut reply.bytes);
@@ -257,11 +257,11 @@ impl Responder {
                 if let Some(session) = &mut session {
                     session.sign(&mut reply.bytes, u64::from(now));
                 }
-                if let Some(watch) = watch {
+                if let Some(sample) = sample {
                     let code = ResponseCode::from(0, reply.bytes[3] & 0x0f);
-                    let question = (&packet[scan.question.clone()], asked.client());
-                    let told = asked.told.and_then(OnceCell::into_inner);
-                    self.watched(&watch, question, (code, transport), told);
+                    let question = (&packet[scan.question.clone()], context.client());
+                    let note = context.note.and_then(OnceCell::into_inner);
+                    self.record_sample(&sample, question, (code, transport), note);
                 }
                 Some(reply)
             }
@@ -281,29 +281,30 @@ impl Responder {
         }
     }
 
-    fn answer(&self, asked: &Asked<'_>) -> Reply {
-        let scan = asked.scan;
+    fn answer(&self, context: &RequestContext<'_>) -> Reply {
+        let scan = context.scan;
         let failed = |code| {
-            self.metrics.query(QueryKind::Other, code, asked.transport);
-            Reply::failure(asked.packet, &Failure::of(scan, code), self.udp_size)
+            self.metrics
+                .query(QueryKind::Other, code, context.transport);
+            Reply::failure(context.packet, &Failure::of(scan, code), self.udp_size)
         };
         if scan.question.is_empty() {
-            return self.cookie_only(asked);
+            return self.cookie_only(context);
         }
         let bytes = match scan.tsig {
-            Some(start) => decodable(asked.packet, scan, start),
+            Some(start) => decodable(context.packet, scan, start),
             None => {
-                let mut bytes = asked.packet.to_vec();
+                let mut bytes = context.packet.to_vec();
                 scan.hide_options(&mut bytes);
                 bytes
             }
         };
-        let protocol = match asked.transport {
+        let protocol = match context.transport {
             Transport::Udp => Protocol::Udp,
             // The encryption around a stream makes no difference to the decoder.
             Transport::Tcp | Transport::Tls | Transport::Https => Protocol::Tcp,
         };
-        let Ok(request) = Request::from_bytes(bytes, asked.from, protocol) else {
+        let Ok(request) = Request::from_bytes(bytes, context.from, protocol) else {
             return failed(ResponseCode::FormErr);
         };
         let Some(query) = request.queries.queries().first() else {
@@ -316,15 +317,15 @@ impl Responder {
         if let Some(code) = without_meaning(kind) {
             return failed(code);
         }
-        let verified = self.verified(asked);
-        let decided = self.decide(&request, query, asked, verified);
-        let (sections, class) = (&decided.sections, decided.class);
+        let verified = self.verified(context);
+        let resolved = self.decide(&request, query, context, verified);
+        let (sections, class) = (&resolved.sections, resolved.class);
         self.metrics
-            .query(QueryKind::of(kind), sections.code, asked.transport);
-        let followed = (decided.scope, decided.revision);
-        let edns = self.edns(asked, sections.code, followed);
-        let limit = self.size_limit(asked, verified);
-        let question = &asked.packet[scan.question.clone()];
+            .query(QueryKind::of(kind), sections.code, context.transport);
+        let followed = (resolved.scope, resolved.revision);
+        let edns = self.edns(context, sections.code, followed);
+        let limit = self.size_limit(context, verified);
+        let question = &context.packet[scan.question.clone()];
         match encode(&request.metadata, question, sections, edns.as_ref(), limit) {
             Some(bytes) => Reply {
                 bytes,

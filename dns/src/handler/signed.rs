@@ -6,47 +6,47 @@
 use hickory_proto::op::{LowerQuery, ResponseCode};
 use hickory_proto::rr::{LowerName, Name, Record, RecordType};
 
-use super::Asked;
+use super::RequestContext;
 use super::limit::Class;
 use super::sections::Sections;
 use crate::dnssec::denial::{NXNAME, nsec};
-use crate::dnssec::{Asking, Signer, Unsigned, is_key_type};
+use crate::dnssec::{Signer, SigningContext, SigningError, is_key_type};
 use crate::policy::fleet::Fleet;
 use crate::policy::types_at;
 use crate::policy::zone::Names;
 
 /// An answer that may have to be signed, and the state that it was derived from.
-pub(super) struct Unfinished<'a> {
+pub(super) struct UnsignedAnswer<'a> {
     pub(super) signer: &'a Signer,
     pub(super) query: &'a LowerQuery,
     pub(super) names: &'a Names,
     pub(super) fleet: &'a Fleet,
     pub(super) class: Class,
     /// Whether the client's address is verified (not forged).
-    pub(super) shown: bool,
+    pub(super) verified: bool,
 }
 
-impl Unfinished<'_> {
+impl UnsignedAnswer<'_> {
     /// Returns the answer with what a signed zone adds.
-    pub(super) fn finish(&self, sections: Sections, asked: &Asked<'_>) -> Sections {
+    pub(super) fn finish(&self, sections: Sections, context: &RequestContext<'_>) -> Sections {
         let exists = sections.code == ResponseCode::NoError;
         if !exists && sections.code != ResponseCode::NXDomain {
             return sections;
         }
-        let edns = asked.scan.edns.as_ref();
+        let edns = context.scan.edns.as_ref();
         let wanted = edns.is_some_and(|edns| edns.dnssec_ok);
-        let asking = Asking {
-            now: asked.now,
-            made_up: self.class == Class::Zone,
-            shown: self.shown || asked.transport.is_stream(),
+        let signing = SigningContext {
+            now: context.now,
+            synthetic: self.class == Class::Zone,
+            verified: self.verified || context.transport.is_stream(),
         };
         let sections = self.with_keys(sections);
         let explicit = matches!(self.kind(), RecordType::NSEC | RecordType::RRSIG);
         let signed = match (wanted, explicit && exists) {
             (false, false) => return sections,
-            (false, true) => self.proof_itself(asking, false),
-            (true, _) if explicit => self.proof_itself(asking, true),
-            (true, _) => self.signed(sections, asking),
+            (false, true) => self.proof_itself(signing, false),
+            (true, _) if explicit => self.proof_itself(signing, true),
+            (true, _) => self.signed(sections, signing),
         };
         match signed {
             Ok(mut sections) => {
@@ -56,12 +56,12 @@ impl Unfinished<'_> {
                 }
                 sections
             }
-            Err(Unsigned::Busy) => Sections {
+            Err(SigningError::RateLimited) => Sections {
                 authoritative: true,
                 cut: true,
                 ..Sections::default()
             },
-            Err(Unsigned::Failed) => Sections::bare(ResponseCode::ServFail),
+            Err(SigningError::Failed) => Sections::bare(ResponseCode::ServFail),
         }
     }
 
@@ -120,12 +120,16 @@ impl Unfinished<'_> {
         )
     }
 
-    fn signed(&self, mut sections: Sections, asking: Asking) -> Result<Sections, Unsigned> {
+    fn signed(
+        &self,
+        mut sections: Sections,
+        signing: SigningContext,
+    ) -> Result<Sections, SigningError> {
         if sections.answers.is_empty() {
             // The SOA record is the same in all denials; its TTL is reduced there (RFC 2308, section 3).
-            let soa = Asking {
-                made_up: false,
-                ..asking
+            let soa = SigningContext {
+                synthetic: false,
+                ..signing
             };
             let ttl = self.names.apex_ttl();
             let signatures = self.signer.sign(&sections.authority, ttl, soa)?;
@@ -133,19 +137,23 @@ impl Unfinished<'_> {
             let proof = vec![self.nsec()];
             sections
                 .authority
-                .extend(self.with_signatures(proof, asking)?);
+                .extend(self.with_signatures(proof, signing)?);
             // RFC 9824, section 3.1: the name is answered as if it existed.
             sections.code = ResponseCode::NoError;
         } else {
-            sections.answers = self.with_signatures(sections.answers, asking)?;
+            sections.answers = self.with_signatures(sections.answers, signing)?;
         }
         Ok(sections)
     }
 
     /// The answer to a question for NSEC or RRSIG records themselves.
-    fn proof_itself(&self, asking: Asking, signed: bool) -> Result<Sections, Unsigned> {
+    fn proof_itself(
+        &self,
+        signing: SigningContext,
+        signed: bool,
+    ) -> Result<Sections, SigningError> {
         let proof = vec![self.nsec()];
-        let both = self.with_signatures(proof, asking)?;
+        let both = self.with_signatures(proof, signing)?;
         let answers = match (self.kind(), signed) {
             (RecordType::RRSIG, _) => both[1..].to_vec(),
             (_, true) => both,
@@ -162,10 +170,10 @@ impl Unfinished<'_> {
     fn with_signatures(
         &self,
         mut records: Vec<Record>,
-        asking: Asking,
-    ) -> Result<Vec<Record>, Unsigned> {
+        signing: SigningContext,
+    ) -> Result<Vec<Record>, SigningError> {
         let ttl = records.first().map_or(0, |record| record.ttl);
-        let signatures = self.signer.sign(&records, ttl, asking)?;
+        let signatures = self.signer.sign(&records, ttl, signing)?;
         records.extend(signatures);
         Ok(records)
     }

@@ -12,8 +12,8 @@ use tokio_util::task::TaskTracker;
 
 /// The pause after a connection could not be accepted (for example because no file descriptor is left).
 const FAILED_PAUSE: Duration = Duration::from_millis(50);
-/// The factor by which a timeout is divided while most places are in use.
-const CROWDED: u32 = 10;
+/// The factor by which a timeout is divided while most slots are in use.
+const LOADED_DIVISOR: u32 = 10;
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
@@ -32,15 +32,15 @@ impl Limits {
     /// The idle time while this many connections are open.
     #[must_use]
     pub fn idle_at(&self, open: usize) -> Duration {
-        in_crowd(self.idle, open, self.connections)
+        loaded_timeout(self.idle, open, self.connections)
     }
 }
 
-/// The time, or a tenth of it while three quarters of the places are in use (RFC 7766, section 6.2.3).
-pub(super) fn in_crowd(time: Duration, used: usize, places: usize) -> Duration {
-    // used / places >= 3 / 4, written so that nothing can overflow.
-    if used >= places - places / 4 {
-        time / CROWDED
+/// The time, or a tenth of it while three quarters of the slots are in use (RFC 7766, section 6.2.3).
+pub(super) fn loaded_timeout(time: Duration, used: usize, slots: usize) -> Duration {
+    // used / slots >= 3 / 4, written so that nothing can overflow.
+    if used >= slots - slots / 4 {
+        time / LOADED_DIVISOR
     } else {
         time
     }
@@ -48,7 +48,7 @@ pub(super) fn in_crowd(time: Duration, used: usize, places: usize) -> Duration {
 
 /// The counters of one kind of connections.
 #[derive(Clone, Debug)]
-pub struct Counts {
+pub struct ConnectionMetrics {
     /// Open connections.
     pub open: IntGauge,
     /// Connections closed at once because a limit was reached.
@@ -57,17 +57,17 @@ pub struct Counts {
 
 /// The number of open connections, in total and by client.
 #[derive(Default)]
-struct Connected {
+struct OpenConnections {
     clients: Mutex<(usize, BTreeMap<IpAddr, usize>)>,
 }
 
-impl Connected {
+impl OpenConnections {
     fn lock(&self) -> MutexGuard<'_, (usize, BTreeMap<IpAddr, usize>)> {
         // Each count is changed in one step; a panic elsewhere cannot leave them half changed.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, client: IpAddr, limits: Limits) -> bool {
+    fn acquire(&self, client: IpAddr, limits: Limits) -> bool {
         let mut clients = self.lock();
         let own = clients.1.get(&client).copied().unwrap_or(0);
         if clients.0 >= limits.connections || own >= limits.per_client {
@@ -82,7 +82,7 @@ impl Connected {
         self.lock().0
     }
 
-    fn leave(&self, client: IpAddr) {
+    fn release(&self, client: IpAddr) {
         let mut clients = self.lock();
         clients.0 -= 1;
         if let Some(own) = clients.1.get_mut(&client) {
@@ -94,24 +94,24 @@ impl Connected {
     }
 }
 
-/// A connection's place among the others. It is released on drop, however the connection ends.
-pub(super) struct Place {
-    connected: Arc<Connected>,
+/// A slot for a connection. It is released on drop, however the connection ends.
+pub(super) struct ConnectionSlot {
+    connected: Arc<OpenConnections>,
     client: IpAddr,
     limits: Limits,
     open: IntGauge,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The current idle time.
     pub(super) fn idle(&self) -> Duration {
         self.limits.idle_at(self.connected.open())
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.connected.leave(self.client);
+        self.connected.release(self.client);
         self.open.dec();
     }
 }
@@ -120,13 +120,13 @@ impl Drop for Place {
 pub(super) async fn accept<F>(
     listener: TcpListener,
     limits: Limits,
-    counts: Counts,
+    metrics: ConnectionMetrics,
     shutdown: CancellationToken,
-    serve: impl Fn(TcpStream, SocketAddr, Place) -> F,
+    serve: impl Fn(TcpStream, SocketAddr, ConnectionSlot) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let connected = Arc::new(Connected::default());
+    let connected = Arc::new(OpenConnections::default());
     let conversations = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -138,20 +138,20 @@ pub(super) async fn accept<F>(
             continue;
         };
         let client = peer.ip().to_canonical();
-        if !connected.enter(client, limits) {
-            counts.refused.inc();
+        if !connected.acquire(client, limits) {
+            metrics.refused.inc();
             continue;
         }
-        counts.open.inc();
-        let place = Place {
+        metrics.open.inc();
+        let slot = ConnectionSlot {
             connected: Arc::clone(&connected),
             client,
             limits,
-            open: counts.open.clone(),
+            open: metrics.open.clone(),
         };
         // Answers are small and complete: waiting for more data to send only delays them.
         drop(stream.set_nodelay(true));
-        let (conversation, shutdown) = (serve(stream, peer, place), shutdown.clone());
+        let (conversation, shutdown) = (serve(stream, peer, slot), shutdown.clone());
         conversations.spawn(async move {
             tokio::select! {
                 () = conversation => {}

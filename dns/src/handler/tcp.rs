@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Responder;
-use super::streams::{self, Counts, Limits};
+use super::streams::{self, ConnectionMetrics, Limits};
 use crate::metrics::Transport;
 
 /// The size of each of a connection's two buffers, in bytes.
@@ -29,15 +29,15 @@ pub async fn serve(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
-    let counts = Counts {
+    let metrics = ConnectionMetrics {
         open: responder.metrics().tcp_open.clone(),
         refused: responder.metrics().tcp_refused.clone(),
     };
-    streams::accept(listener, limits, counts, shutdown, |stream, peer, place| {
+    streams::accept(listener, limits, metrics, shutdown, |stream, peer, slot| {
         let responder = Arc::clone(&responder);
         async move {
             let from = (peer, Transport::Tcp);
-            converse(stream, from, &responder, limits.request, || place.idle()).await;
+            converse(stream, from, &responder, limits.request, || slot.idle()).await;
         }
     })
     .await;

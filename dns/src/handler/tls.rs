@@ -5,7 +5,7 @@
 //! nothing. There is no early data, because it could be replayed (RFC 8446, section 8).
 //!
 //! A handshake costs the server more than its peer, and a peer may begin one and never finish it. So their number and duration are limited;
-//! while most places are in use, the time limit is a tenth.
+//! while most slots are in use, the time limit is a tenth.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Responder;
-use super::streams::{self, Limits, in_crowd};
+use super::streams::{self, Limits, loaded_timeout};
 use super::tcp::converse;
 use crate::metrics::Transport;
 
@@ -31,40 +31,40 @@ pub const ALPN: &[u8] = b"dot";
 #[derive(Clone)]
 pub struct Handshakes {
     acceptor: TlsAcceptor,
-    places: Arc<Semaphore>,
-    most: usize,
+    slots: Arc<Semaphore>,
+    max: usize,
     time: Duration,
     failed: IntCounter,
     refused: IntCounter,
 }
 
 impl Handshakes {
-    /// Allows at most `most` concurrent handshakes, each of at most `time`; `failed` counts those that do not succeed, and `refused` those
+    /// Allows at most `max` concurrent handshakes, each of at most `time`; `failed` counts those that do not succeed, and `refused` those
     /// beyond the limit.
     #[must_use]
     pub fn new(
         config: Arc<ServerConfig>,
-        (most, time): (usize, Duration),
+        (max, time): (usize, Duration),
         (failed, refused): (IntCounter, IntCounter),
     ) -> Self {
         Self {
             acceptor: TlsAcceptor::from(config),
-            places: Arc::new(Semaphore::new(most)),
-            most,
+            slots: Arc::new(Semaphore::new(max)),
+            max,
             time,
             failed,
             refused,
         }
     }
 
-    /// Performs a handshake; `None` if there is no free place, or if it fails or takes too long.
-    pub(super) async fn shake(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
-        let Ok(_place) = self.places.try_acquire() else {
+    /// Performs a handshake; `None` if there is no free slot, or if it fails or takes too long.
+    pub(super) async fn accept(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+        let Ok(_slot) = self.slots.try_acquire() else {
             self.refused.inc();
             return None;
         };
-        let used = self.most.saturating_sub(self.places.available_permits());
-        let time = in_crowd(self.time, used, self.most);
+        let used = self.max.saturating_sub(self.slots.available_permits());
+        let time = loaded_timeout(self.time, used, self.max);
         let Ok(Ok(stream)) = timeout(time, self.acceptor.accept(stream)).await else {
             self.failed.inc();
             return None;
@@ -81,13 +81,13 @@ pub async fn serve(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
-    let counts = responder.metrics().encrypted.tls.counts();
-    streams::accept(listener, limits, counts, shutdown, |stream, peer, place| {
+    let metrics = responder.metrics().encrypted.tls.connections();
+    streams::accept(listener, limits, metrics, shutdown, |stream, peer, slot| {
         let (responder, handshakes) = (Arc::clone(&responder), handshakes.clone());
         async move {
-            if let Some(stream) = handshakes.shake(stream).await {
+            if let Some(stream) = handshakes.accept(stream).await {
                 let from = (peer, Transport::Tls);
-                converse(stream, from, &responder, limits.request, || place.idle()).await;
+                converse(stream, from, &responder, limits.request, || slot.idle()).await;
             }
         }
     })

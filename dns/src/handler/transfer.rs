@@ -16,7 +16,7 @@ use hickory_server::server::Request;
 use super::sections::{Sections, encode};
 use super::tsig::{Keyring, Session};
 use super::wire::{Scan, tsig};
-use super::{Asked, Responder, seconds};
+use super::{RequestContext, Responder, seconds};
 use crate::metrics::{QueryKind, Transport};
 use crate::policy::Body;
 use crate::policy::zone::{Entry, Names, ZoneData, name_of};
@@ -144,7 +144,7 @@ impl Responder {
         let session = self.session(packet, &scan, (transport, now)).ok()??;
         let request = Request::from_bytes(decodable(packet, &scan, start), from, Protocol::Tcp);
         let request = request.ok()?;
-        let asked = Asked {
+        let context = RequestContext {
             packet,
             scan: &scan,
             from,
@@ -152,13 +152,18 @@ impl Responder {
             now,
             signed: true,
             reserved: 0,
-            told: None,
+            note: None,
             logged: false,
         };
-        Some(self.messages(&request, &asked, session))
+        Some(self.messages(&request, &context, session))
     }
 
-    fn messages(&self, request: &Request, asked: &Asked<'_>, mut session: Session) -> Vec<Vec<u8>> {
+    fn messages(
+        &self,
+        request: &Request,
+        context: &RequestContext<'_>,
+        mut session: Session,
+    ) -> Vec<Vec<u8>> {
         let query = request.queries.queries().first();
         let ours = query.is_some_and(|query| {
             query.query_class() == DNSClass::IN && self.guard.transfers.apex() == Some(query.name())
@@ -172,7 +177,7 @@ impl Responder {
         let (Some(query), Some(soa), true) = (query, soa, ours) else {
             // RFC 5936, section 2.2.1: not authoritative for this zone.
             let refused = Sections::bare(ResponseCode::NotAuth);
-            return self.write(request, asked, &mut session, vec![refused]);
+            return self.write(request, context, &mut session, vec![refused]);
         };
         let held = request
             .authorities
@@ -188,7 +193,7 @@ impl Responder {
         let kind = query.query_type();
         if kind == RecordType::IXFR && current {
             self.metrics.transfers.current.inc();
-            return self.write(request, asked, &mut session, vec![whole(vec![soa])]);
+            return self.write(request, context, &mut session, vec![whole(vec![soa])]);
         }
         self.metrics.transfers.whole.inc();
         let records = self.guard.transfers.records(&names);
@@ -206,26 +211,27 @@ impl Responder {
             }
         }
         let parts = parts.into_iter().map(whole).collect();
-        self.write(request, asked, &mut session, parts)
+        self.write(request, context, &mut session, parts)
     }
 
     /// Encodes and signs the messages of one answer.
     fn write(
         &self,
         request: &Request,
-        asked: &Asked<'_>,
+        context: &RequestContext<'_>,
         session: &mut Session,
         parts: Vec<Sections>,
     ) -> Vec<Vec<u8>> {
         let code = parts
             .first()
             .map_or(ResponseCode::ServFail, |part| part.code);
-        self.metrics.query(QueryKind::Other, code, asked.transport);
-        let question = &asked.packet[asked.scan.question.clone()];
+        self.metrics
+            .query(QueryKind::Other, code, context.transport);
+        let question = &context.packet[context.scan.question.clone()];
         let room = usize::from(u16::MAX).saturating_sub(session.added());
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         // RFC 5936, section 2.2.5: the OPT record is in the first message only.
-        let mut edns: Option<Edns> = self.edns(asked, code, (0, None));
+        let mut edns: Option<Edns> = self.edns(context, code, (0, None));
         let mut messages = Vec::with_capacity(parts.len());
         for part in parts {
             let encoded = encode(&request.metadata, question, &part, edns.as_ref(), room);
@@ -233,7 +239,7 @@ impl Responder {
                 // The messages so far are an incomplete zone, which the client does not accept.
                 break;
             };
-            session.sign(&mut message, u64::from(asked.now));
+            session.sign(&mut message, u64::from(context.now));
             messages.push(message);
             edns = None;
         }

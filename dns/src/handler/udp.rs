@@ -19,7 +19,7 @@ use rustix::net::addr::SocketAddrArg;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sendto};
 use tokio_util::sync::CancellationToken;
 
-use self::local::Local;
+use self::local::LocalAddress;
 use super::Responder;
 
 /// The largest request that is read, in bytes; a longer one is cut off and then refused as malformed.
@@ -29,13 +29,13 @@ const BATCH: usize = 32;
 /// The pause after a socket error, so that a lasting failure does not cause a busy loop.
 const FAILED_PAUSE: Duration = Duration::from_millis(10);
 /// How often a sleeping thread checks for shutdown.
-const LOOK: Duration = Duration::from_millis(100);
+const SHUTDOWN_POLL: Duration = Duration::from_millis(100);
 
 /// An answer that waits to be sent. Its buffer is reused for the next one.
-struct Waiting {
+struct PendingAnswer {
     to: SocketAddr,
     /// The address that the question was sent to, if the socket listens on more than one.
-    local: Option<Local>,
+    local: Option<LocalAddress>,
     bytes: Vec<u8>,
 }
 
@@ -49,8 +49,8 @@ pub fn serve(
     shutdown: &CancellationToken,
 ) -> std::io::Result<()> {
     socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(LOOK))?;
-    let mut waiting: [Waiting; BATCH] = std::array::from_fn(|_| Waiting {
+    socket.set_read_timeout(Some(SHUTDOWN_POLL))?;
+    let mut pending: [PendingAnswer; BATCH] = std::array::from_fn(|_| PendingAnswer {
         to: SocketAddr::from(([0, 0, 0, 0], 0)),
         local: None,
         bytes: Vec::with_capacity(512),
@@ -60,26 +60,26 @@ pub fn serve(
     if !at.ip().is_unspecified() {
         let mut headers = MultiHeaders::preallocate(BATCH, None);
         while !shutdown.is_cancelled() {
-            let count = take(socket, responder, &mut requests, &mut headers, &mut waiting);
-            send(socket, &waiting, count);
+            let count = receive(socket, responder, &mut requests, &mut headers, &mut pending);
+            send(socket, &pending, count);
         }
         return Ok(());
     }
     let (mut headers, mut answers) = (local::headers(at.is_ipv4()), local::headers(at.is_ipv4()));
     while !shutdown.is_cancelled() {
-        let count = take(socket, responder, &mut requests, &mut headers, &mut waiting);
-        local::send(socket, &mut answers, &mut waiting[..count]);
+        let count = receive(socket, responder, &mut requests, &mut headers, &mut pending);
+        local::send(socket, &mut answers, &mut pending[..count]);
     }
     Ok(())
 }
 
 /// Receives and answers what has arrived, or waits for the first datagram; returns the number of answers.
-fn take(
+fn receive(
     socket: &UdpSocket,
     responder: &Responder,
     requests: &mut [[u8; REQUEST_MAX]],
     headers: &mut MultiHeaders<SockaddrStorage>,
-    waiting: &mut [Waiting; BATCH],
+    pending: &mut [PendingAnswer; BATCH],
 ) -> usize {
     let mut requests = requests.iter_mut();
     let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = std::array::from_fn(|_| {
@@ -98,21 +98,21 @@ fn take(
     };
     let mut count = 0;
     for message in received {
-        let from = message.address.as_ref().and_then(asker);
+        let from = message.address.as_ref().and_then(source_address);
         // An empty datagram has no slice.
         let packet = message.iovs().next().unwrap_or_default();
         if let Some(from) = from
-            && answer(responder, packet, from, &mut waiting[count].bytes)
+            && answer(responder, packet, from, &mut pending[count].bytes)
         {
-            waiting[count].to = from;
-            waiting[count].local = local::of(&message);
+            pending[count].to = from;
+            pending[count].local = local::of(&message);
             count += 1;
         }
     }
     count
 }
 
-fn asker(from: &SockaddrStorage) -> Option<SocketAddr> {
+fn source_address(from: &SockaddrStorage) -> Option<SocketAddr> {
     let v4 = from.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
     v4.or_else(|| {
         from.as_sockaddr_in6()
@@ -131,15 +131,15 @@ fn answer(responder: &Responder, packet: &[u8], from: SocketAddr, out: &mut Vec<
 }
 
 /// Sends the first `count` answers. One that cannot be sent is lost like any datagram: the client asks again.
-fn send(socket: &UdpSocket, waiting: &[Waiting; BATCH], count: usize) {
+fn send(socket: &UdpSocket, pending: &[PendingAnswer; BATCH], count: usize) {
     if count <= 1 {
-        if let Some(one) = waiting.first().filter(|_| count == 1) {
+        if let Some(one) = pending.first().filter(|_| count == 1) {
             let _lost = sendto(socket, &one.bytes, SendFlags::empty(), &one.to.as_any()).is_err();
         }
         return;
     }
-    let slices = waiting.each_ref().map(|one| [IoSlice::new(&one.bytes)]);
-    let to = waiting.each_ref().map(|one| one.to.as_any());
+    let slices = pending.each_ref().map(|one| [IoSlice::new(&one.bytes)]);
+    let to = pending.each_ref().map(|one| one.to.as_any());
     let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
         std::array::from_fn(|_| SendAncillaryBuffer::default());
     let mut controls = controls.iter_mut();

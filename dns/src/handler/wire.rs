@@ -172,31 +172,31 @@ pub fn scan(packet: &[u8]) -> Result<Scan, Reject> {
     let counts = [count(4), count(6), count(8), count(10)];
     let mut cursor = Cursor { packet, at: HEADER };
     let question = questions(&mut cursor, counts[0]);
-    let mut seen = Seen::default();
-    let whole = question.is_some() && records(&mut cursor, counts, &mut seen).is_some();
-    let cookie = seen.edns.as_ref().is_some_and(|e| e.cookie.is_some());
+    let mut scanned = ScannedRecords::default();
+    let whole = question.is_some() && records(&mut cursor, counts, &mut scanned).is_some();
+    let cookie = scanned.edns.as_ref().is_some_and(|e| e.cookie.is_some());
     let code = if packet[2] >> 3 & 0x0f != 0 {
         ResponseCode::NotImp
     } else if !whole || counts[0] > 1 {
         ResponseCode::FormErr
-    } else if seen.edns.as_ref().is_some_and(|e| e.version != 0) {
+    } else if scanned.edns.as_ref().is_some_and(|e| e.version != 0) {
         // RFC 6891, section 6.1.3.
         ResponseCode::BADVERS
     } else if counts[0] == 0 && !cookie {
         ResponseCode::FormErr
     } else {
         return Ok(Scan {
-            edns: seen.edns,
+            edns: scanned.edns,
             question: question.unwrap_or(HEADER..HEADER),
-            tsig: seen.tsig,
+            tsig: scanned.tsig,
         });
     };
     Err(Reject::Error(Failure {
         code,
         count: question.as_ref().map_or(0, |_| counts[0]),
         questions: question.unwrap_or(HEADER..HEADER),
-        edns: seen.opt,
-        padded: seen.edns.is_some_and(|edns| edns.padded),
+        edns: scanned.opt,
+        padded: scanned.edns.is_some_and(|edns| edns.padded),
     }))
 }
 
@@ -212,7 +212,7 @@ fn questions(cursor: &mut Cursor<'_>, count: u16) -> Option<Range<usize>> {
 
 /// What was found in the records of a request.
 #[derive(Default)]
-struct Seen {
+struct ScannedRecords {
     edns: Option<Edns>,
     /// Whether there was an OPT record, valid or not.
     opt: bool,
@@ -221,37 +221,37 @@ struct Seen {
 }
 
 /// Skips the other sections. Each record takes at least eleven bytes, so large counts cannot make this loop longer than the packet.
-fn records(cursor: &mut Cursor<'_>, counts: [u16; 4], seen: &mut Seen) -> Option<()> {
+fn records(cursor: &mut Cursor<'_>, counts: [u16; 4], scanned: &mut ScannedRecords) -> Option<()> {
     let before = u32::from(counts[1]) + u32::from(counts[2]);
     for index in 0..before + u32::from(counts[3]) {
         // RFC 8945, section 5.1: nothing may follow a signature.
-        if seen.tsig.is_some() {
+        if scanned.tsig.is_some() {
             return None;
         }
-        record(cursor, index >= before, seen)?;
+        record(cursor, index >= before, scanned)?;
     }
-    (seen.tsig.is_none() || cursor.at == cursor.packet.len()).then_some(())
+    (scanned.tsig.is_none() || cursor.at == cursor.packet.len()).then_some(())
 }
 
 /// Skips one record, and reads it if it is the OPT record.
-fn record(cursor: &mut Cursor<'_>, additional: bool, seen: &mut Seen) -> Option<()> {
+fn record(cursor: &mut Cursor<'_>, additional: bool, scanned: &mut ScannedRecords) -> Option<()> {
     let begin = cursor.at;
     let owner = cursor.name(&(HEADER..begin))?;
     let kind = cursor.u16()?;
-    seen.opt |= kind == TYPE_OPT && additional;
+    scanned.opt |= kind == TYPE_OPT && additional;
     let class = cursor.u16()?;
     let ttl = cursor.take(4)?;
     let len = usize::from(cursor.u16()?);
     let start = cursor.at;
     let data = cursor.take(len)?;
     if kind == TYPE_TSIG {
-        seen.tsig = Some(begin);
+        scanned.tsig = Some(begin);
         return (additional && class == CLASS_ANY).then_some(());
     }
     if kind != TYPE_OPT {
         return Some(());
     }
-    if !additional || owner != 1 || seen.edns.is_some() {
+    if !additional || owner != 1 || scanned.edns.is_some() {
         return None;
     }
     let mut edns = Edns {
@@ -265,7 +265,7 @@ fn record(cursor: &mut Cursor<'_>, additional: bool, seen: &mut Seen) -> Option<
     if edns.version == 0 {
         edns.read(data, start)?;
     }
-    seen.edns = Some(edns);
+    scanned.edns = Some(edns);
     Some(())
 }
 

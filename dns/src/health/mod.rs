@@ -2,12 +2,12 @@
 //!
 //! A check passes if, within the timeout, a TCP connection to the gateway opens and the gateway's admin listener answers `GET /healthz` with a
 //! 2xx status, over HTTP or HTTPS ([`client`]), without saying that it takes no calls. Each gateway has a task of its own; [`machine`] decides
-//! about the result, [`pace`] about the time of the next check, and [`Published`] carries the result into the answers. With its health a gateway
+//! about the result, [`schedule`] about the time of the next check, and [`Published`] carries the result into the answers. With its health a gateway
 //! reports its load ([`shed`]).
 
 pub mod client;
 pub mod machine;
-pub mod pace;
+pub mod schedule;
 pub mod shed;
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::ClusterId;
-use fdn_service::admin::{LOAD_HEADER, REFUSES_HEADER};
+use fdn_service::admin::{LOAD_HEADER, NOT_ACCEPTING_HEADER};
 use rand::RngExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -28,7 +28,7 @@ use tracing::{info, warn};
 
 use self::client::Client;
 use self::machine::{Change, Health};
-use self::pace::Pace;
+use self::schedule::CheckSchedule;
 use crate::metrics::Metrics;
 use crate::policy::fleet::Network;
 use crate::published::Published;
@@ -37,7 +37,7 @@ use crate::published::Published;
 #[derive(Clone, Copy, Debug)]
 pub struct Checks {
     /// The interval, the timeout, and the thresholds.
-    pub pace: Pace,
+    pub schedule: CheckSchedule,
     /// The number of checks that may run at once.
     pub concurrency: usize,
 }
@@ -54,16 +54,16 @@ struct Target {
 #[derive(Debug)]
 enum Failure {
     /// No answer came in time; the timeout was noticed after this duration.
-    Silent(Duration),
+    TimedOut(Duration),
     /// The gateway, or the connection to it, reported an error.
-    Told(String),
+    Reported(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silent(took) => write!(f, "no answer within {} ms", took.as_millis()),
-            Self::Told(reason) => f.write_str(reason),
+            Self::TimedOut(took) => write!(f, "no answer within {} ms", took.as_millis()),
+            Self::Reported(reason) => f.write_str(reason),
         }
     }
 }
@@ -71,7 +71,7 @@ impl fmt::Display for Failure {
 struct Prober {
     client: Client,
     checks: Checks,
-    room: Semaphore,
+    slots: Semaphore,
     published: Arc<Published>,
     metrics: Arc<Metrics>,
 }
@@ -85,11 +85,11 @@ pub async fn run(
     shutdown: CancellationToken,
 ) {
     let mut networks = published.networks();
-    let room = Semaphore::new(checks.concurrency.max(1));
+    let slots = Semaphore::new(checks.concurrency.max(1));
     let prober = Arc::new(Prober {
         client,
         checks,
-        room,
+        slots,
         published,
         metrics,
     });
@@ -101,7 +101,7 @@ pub async fn run(
         running.retain(|target, _| wanted.contains(target));
         for target in wanted {
             running.entry(target.clone()).or_insert_with(|| {
-                AbortOnDropHandle::new(tracker.spawn(watch(Arc::clone(&prober), target)))
+                AbortOnDropHandle::new(tracker.spawn(run_checks(Arc::clone(&prober), target)))
             });
         }
         tokio::select! {
@@ -128,7 +128,7 @@ fn targets(network: &Network) -> Vec<Target> {
 }
 
 /// Checks one gateway forever.
-async fn watch(prober: Arc<Prober>, target: Target) {
+async fn run_checks(prober: Arc<Prober>, target: Target) {
     // A gateway that was out of the answers before its address or cluster changed stays out until it passes its checks again.
     let mut state = if prober.published.dead_gateways().contains(&target.gateway) {
         Health::Down
@@ -143,7 +143,7 @@ async fn watch(prober: Arc<Prober>, target: Target) {
         let started = Instant::now();
         let failure = {
             // Waiting here delays a check, but never makes it fail.
-            let Ok(_permit) = prober.room.acquire().await else {
+            let Ok(_permit) = prober.slots.acquire().await else {
                 return;
             };
             match prober.check(&target).await {
@@ -151,8 +151,8 @@ async fn watch(prober: Arc<Prober>, target: Target) {
                     prober.published.set_load(target.gateway, load);
                     None
                 }
-                Err(Failure::Silent(took))
-                    if prober.checks.pace.is_inconclusive(took, inconclusive) =>
+                Err(Failure::TimedOut(took))
+                    if prober.checks.schedule.is_inconclusive(took, inconclusive) =>
                 {
                     inconclusive += 1;
                     prober.metrics.inconclusive_checks.inc();
@@ -163,9 +163,12 @@ async fn watch(prober: Arc<Prober>, target: Target) {
         };
         inconclusive = 0;
         let spread = rand::rng().random_range(0.0..1.0);
-        let (next, change, pause) = prober.checks.pace.after(state, failure.is_none(), spread);
+        let (next, change, pause) = prober
+            .checks
+            .schedule
+            .after(state, failure.is_none(), spread);
         state = next;
-        prober.tell(&target, change, failure.as_deref());
+        prober.apply_change(&target, change, failure.as_deref());
         sleep_until(started + pause).await;
     }
 }
@@ -174,17 +177,21 @@ impl Prober {
     /// Makes one check. Returns the load that the gateway reported, or why the check failed.
     async fn check(&self, target: &Target) -> Result<Option<f64>, Failure> {
         let began = Instant::now();
-        let both =
-            async { tokio::try_join!(connects(target.gateway), self.says_healthy(target.health)) };
-        match timeout(self.checks.pace.timeout, both).await {
+        let both = async {
+            tokio::try_join!(
+                check_connection(target.gateway),
+                self.check_health(target.health)
+            )
+        };
+        match timeout(self.checks.schedule.timeout, both).await {
             Ok(Ok(((), load))) => Ok(load),
-            Ok(Err(Some(reason))) => Err(Failure::Told(reason)),
-            Ok(Err(None)) | Err(_) => Err(Failure::Silent(began.elapsed())),
+            Ok(Err(Some(reason))) => Err(Failure::Reported(reason)),
+            Ok(Err(None)) | Err(_) => Err(Failure::TimedOut(began.elapsed())),
         }
     }
 
     /// Asks a gateway for its health. Returns the load that it reported, or what was wrong; the error is `None` if no answer came in time.
-    async fn says_healthy(
+    async fn check_health(
         &self,
         health: Option<SocketAddr>,
     ) -> Result<Option<f64>, Option<String>> {
@@ -195,7 +202,7 @@ impl Prober {
             (!cause.is_timeout()).then(|| format!("health at {address}: {}", client::reason(cause)))
         })?;
         let status = answer.status();
-        if let Some(why) = answer.headers().get(REFUSES_HEADER) {
+        if let Some(why) = answer.headers().get(NOT_ACCEPTING_HEADER) {
             let why = String::from_utf8_lossy(why.as_bytes());
             Err(Some(format!(
                 "health at {address}: it takes no calls: {why}"
@@ -209,7 +216,7 @@ impl Prober {
         }
     }
 
-    fn tell(&self, target: &Target, change: Change, failure: Option<&str>) {
+    fn apply_change(&self, target: &Target, change: Change, failure: Option<&str>) {
         let Target {
             cluster, gateway, ..
         } = target;
@@ -229,7 +236,7 @@ impl Prober {
     }
 }
 
-async fn connects(gateway: SocketAddr) -> Result<(), Option<String>> {
+async fn check_connection(gateway: SocketAddr) -> Result<(), Option<String>> {
     TcpStream::connect(gateway)
         .await
         .map(drop)

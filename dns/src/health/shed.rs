@@ -2,7 +2,7 @@
 //!
 //! Gateways report their load with their health. Above [`Shedding::above`] the share of a cluster's clients that is sent elsewhere grows, the
 //! faster the higher the load; below [`Shedding::below`] it shrinks, at half the maximum speed; in between it stays, so that it does not
-//! oscillate. A client's prefix decides whether it belongs to that share ([`crate::policy::fleet::Fleet::gives_away`]): a prefix that is sent
+//! oscillate. A client's prefix decides whether it belongs to that share ([`crate::policy::fleet::Fleet::diverts`]): a prefix that is sent
 //! elsewhere stays there until the share shrinks below it. Answers are cached for their time to live, so the speed should be small against it.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub struct Shedding {
     /// How much the share of its clients grows per second, at twice the load `above` or more.
     pub speed: f64,
     /// The largest share that is sent elsewhere.
-    pub most: f64,
+    pub max: f64,
 }
 
 /// The denominator of a [`Share`].
@@ -47,7 +47,7 @@ impl Shedding {
         } else {
             part
         };
-        part.clamp(0.0, self.most)
+        part.clamp(0.0, self.max)
     }
 }
 
@@ -77,9 +77,9 @@ fn loads(network: &Network, told: &BTreeMap<SocketAddr, f64>) -> BTreeMap<Cluste
 
 /// The share of its clients that each cluster sends elsewhere now.
 #[derive(Debug, Default)]
-struct Parts(BTreeMap<ClusterId, f64>);
+struct ShedShares(BTreeMap<ClusterId, f64>);
 
-impl Parts {
+impl ShedShares {
     /// Updates the shares after `elapsed` at these loads. A cluster without a reported load sends nothing elsewhere: nothing says that it should.
     fn step(
         &mut self,
@@ -120,7 +120,7 @@ pub async fn run(
 ) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut parts = Parts::default();
+    let mut shed_shares = ShedShares::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -128,7 +128,7 @@ pub async fn run(
         }
         let network = Arc::clone(published.serving().fleet.network());
         let loads = loads(&network, &published.loads());
-        let shares = parts.step(shedding, &loads, every);
+        let shares = shed_shares.step(shedding, &loads, every);
         for spec in network.clusters() {
             metrics.shed(
                 &spec.cluster,
@@ -149,7 +149,7 @@ mod tests {
         above: 1.0,
         below: 0.8,
         speed: 0.02,
-        most: 0.9,
+        max: 0.9,
     };
 
     fn id(name: &str) -> ClusterId {
@@ -171,7 +171,7 @@ mod tests {
                 }
             }
             prop_assert!(settled.iter().all(|(share, load)| *share == settled[0].0 && *load < 1.01), "{settled:?}");
-            prop_assert!(part < SHEDDING.most);
+            prop_assert!(part < SHEDDING.max);
         }
 
         #[test]
@@ -190,20 +190,24 @@ mod tests {
             let part = SHEDDING.next(0.3, load, Duration::from_secs(60));
             assert!((part - 0.3).abs() < 1e-12);
         }
-        let most = SHEDDING.next(0.89, 100.0, Duration::from_secs(60));
-        assert!((most - 0.9).abs() < 1e-12);
+        let max = SHEDDING.next(0.89, 100.0, Duration::from_secs(60));
+        assert!((max - 0.9).abs() < 1e-12);
     }
 
     #[test]
     fn a_cluster_that_goes_silent_takes_its_clients_back() {
-        let mut parts = Parts::default();
+        let mut shed_shares = ShedShares::default();
         let loaded = BTreeMap::from([(id("a"), 2.0), (id("b"), 0.5)]);
         let second = Duration::from_secs(1);
-        let shares = parts.step(SHEDDING, &loaded, second);
+        let shares = shed_shares.step(SHEDDING, &loaded, second);
         assert_eq!(shares.keys().collect::<Vec<_>>(), [&id("a")]);
-        assert!(parts.step(SHEDDING, &loaded, second)[&id("a")] > shares[&id("a")]);
-        assert!(parts.step(SHEDDING, &BTreeMap::new(), second).is_empty());
+        assert!(shed_shares.step(SHEDDING, &loaded, second)[&id("a")] > shares[&id("a")]);
+        assert!(
+            shed_shares
+                .step(SHEDDING, &BTreeMap::new(), second)
+                .is_empty()
+        );
         // It starts again from zero.
-        assert_eq!(parts.step(SHEDDING, &loaded, second), shares);
+        assert_eq!(shed_shares.step(SHEDDING, &loaded, second), shares);
     }
 }

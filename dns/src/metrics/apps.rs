@@ -1,6 +1,6 @@
 //! Answers by app: a series for each of a limited number of apps, and one for all the others.
 //!
-//! An app gets its counter when its table is built, so that answering needs no lookup. There are at most `most` labels and "other": apps
+//! An app gets its counter when its table is built, so that answering needs no lookup. There are at most `max_named` labels and "other": apps
 //! beyond the limit are counted together, and one of them gets a series of its own when its table is next built while there is room.
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 /// The default number of apps with a series of their own.
-pub const MOST: usize = 1000;
+pub const MAX_NAMED: usize = 1000;
 /// The label of all other apps. An app of this name is counted there too.
 const OTHER: &str = "other";
 
@@ -20,7 +20,7 @@ const OTHER: &str = "other";
 pub struct AppMetrics {
     answers: IntCounterVec,
     others: IntCounter,
-    most: usize,
+    max_named: usize,
     /// The apps with a series of their own. Locked only while tables are built, never by a query.
     named: Mutex<HashSet<AppName>>,
 }
@@ -42,15 +42,15 @@ impl AppMetrics {
         Ok(Self {
             others: answers.with_label_values(&[OTHER]),
             answers,
-            most: MOST,
+            max_named: MAX_NAMED,
             named: Mutex::default(),
         })
     }
 
-    /// The same metrics, with at most `most` apps that have a series of their own.
+    /// The same metrics, with at most `max_named` apps that have a series of their own.
     #[must_use]
-    pub fn naming(self, most: usize) -> Self {
-        Self { most, ..self }
+    pub fn naming(self, max_named: usize) -> Self {
+        Self { max_named, ..self }
     }
 
     /// The counter of an app's answers: its own, or that of all others if the limit is reached.
@@ -58,7 +58,7 @@ impl AppMetrics {
     pub fn counter(&self, app: &AppName) -> IntCounter {
         let mut named = self.named();
         let has_one = named.contains(app);
-        if !has_one && (named.len() >= self.most || app.as_str() == OTHER) {
+        if !has_one && (named.len() >= self.max_named || app.as_str() == OTHER) {
             return self.others.clone();
         }
         if !has_one {

@@ -3,7 +3,7 @@
 use fdn_service::ServiceError;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::handler::streams::Counts;
+use crate::handler::streams::ConnectionMetrics;
 
 /// The metrics of one encrypted transport.
 #[derive(Clone, Debug)]
@@ -19,8 +19,8 @@ pub struct TransportMetrics {
 impl TransportMetrics {
     /// The counters that the connection loop uses.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn connections(&self) -> ConnectionMetrics {
+        ConnectionMetrics {
             open: self.open.clone(),
             refused: self.refused.clone(),
         }

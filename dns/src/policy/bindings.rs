@@ -1,7 +1,7 @@
 //! The bindings of client prefixes to clusters: the table of one app, or of several apps with equal tables.
 //!
 //! A table numbers the clusters that it names in sorted order, so that tables with the same content are equal byte for byte, however they were
-//! built. [`Shared`] keeps one copy of each.
+//! built. [`TablePool`] keeps one copy of each.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use fdn_core::{ClientPrefix, ClusterId};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::ranges::raw::Counts;
-use super::ranges::{Gathered, Id, Span, Table};
+use super::ranges::raw::PrefixCounts;
+use super::ranges::{CollectedChanges, Id, Span, Table};
 
 /// A table names more clusters than it can number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,7 @@ impl Bindings {
         changes: impl IntoIterator<Item = (ClientPrefix, Option<C>)>,
     ) -> Result<Self, TooManyClusters> {
         let mut numbers = Numbers::of(&self.clusters);
-        let mut gathered = Gathered::default();
+        let mut collected = CollectedChanges::default();
         for (prefix, cluster) in changes {
             let value = match cluster.as_ref().map(Borrow::borrow) {
                 None => None,
@@ -105,10 +105,10 @@ impl Bindings {
                         .ok_or(TooManyClusters)?,
                 ),
             };
-            gathered.push((prefix, value));
+            collected.push((prefix, value));
         }
         Ok(Self::canonical(
-            self.table.after(gathered),
+            self.table.after(collected),
             &numbers.clusters,
         ))
     }
@@ -186,7 +186,7 @@ impl Bindings {
     }
 
     /// The number of prefixes of each family, for [`Bindings::read`].
-    pub(crate) const fn counts(&self) -> Counts {
+    pub(crate) const fn counts(&self) -> PrefixCounts {
         self.table.counts()
     }
 
@@ -198,7 +198,7 @@ impl Bindings {
     /// Reads what [`Bindings::write`] wrote.
     pub(crate) fn read(
         input: &mut impl Read,
-        counts: Counts,
+        counts: PrefixCounts,
         clusters: &[ClusterId],
     ) -> io::Result<Self> {
         let table = Table::read(input, counts, clusters.len().min(usize::from(u16::NONE)))?;
@@ -225,7 +225,7 @@ impl<'de> Deserialize<'de> for Bindings {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Bindings, A::Error> {
-                let (mut numbers, mut list) = (Numbers::default(), Gathered::default());
+                let (mut numbers, mut list) = (Numbers::default(), CollectedChanges::default());
                 while let Some((prefix, value)) = seq.next_element_seed(Pair(&mut numbers))? {
                     list.push((prefix, Some(value)));
                 }
@@ -297,15 +297,15 @@ impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
 
 /// A pool that holds one copy of each distinct table, for as long as it is referenced.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct TablePool {
     tables: HashMap<u64, Vec<Weak<Bindings>>>,
     /// The number of digests after dropped tables were last removed.
     swept: usize,
 }
 
-impl Shared {
+impl TablePool {
     /// Returns the pooled table equal to this one, or adds this one to the pool.
-    pub fn share(&mut self, bindings: Arc<Bindings>) -> Arc<Bindings> {
+    pub fn intern(&mut self, bindings: Arc<Bindings>) -> Arc<Bindings> {
         if self.tables.len() > 2 * self.swept + 64 {
             self.tables.retain(|_, same| {
                 same.retain(|table| table.strong_count() > 0);
@@ -362,23 +362,23 @@ mod tests {
         ];
         assert_eq!(before.with(changes).expect("few"), there);
         assert_eq!(there.clusters().len(), 2);
-        let mut shared = Shared::default();
+        let mut pool = TablePool::default();
         let (one, two) = (
-            shared.share(Arc::new(there.clone())),
-            shared.share(Arc::new(there)),
+            pool.intern(Arc::new(there.clone())),
+            pool.intern(Arc::new(there)),
         );
         assert!(Arc::ptr_eq(&one, &two));
-        assert!(!Arc::ptr_eq(&one, &shared.share(Arc::new(before))));
+        assert!(!Arc::ptr_eq(&one, &pool.intern(Arc::new(before))));
     }
 
     #[test]
     fn what_nobody_holds_is_not_kept() {
-        let mut shared = Shared::default();
+        let mut pool = TablePool::default();
         for third in 0..=255u8 {
             let prefix = format!("10.0.{third}.0/24");
-            drop(shared.share(Arc::new(bindings(&[(prefix.as_str(), "eu")]))));
+            drop(pool.intern(Arc::new(bindings(&[(prefix.as_str(), "eu")]))));
         }
-        assert!(shared.tables.len() < 130, "{}", shared.tables.len());
+        assert!(pool.tables.len() < 130, "{}", pool.tables.len());
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl Fleet {
 
     /// Whether the cluster at `index` is overloaded and sends clients elsewhere.
     #[must_use]
-    pub fn sheds(&self, index: usize) -> bool {
+    pub fn is_shedding(&self, index: usize) -> bool {
         self.shed.get(index).is_some_and(|share| *share > 0)
     }
 
@@ -269,7 +269,7 @@ impl Fleet {
     ///
     /// A larger share includes all blocks of a smaller one, so that no client goes back and forth while the share grows or shrinks.
     #[must_use]
-    pub fn gives_away(&self, index: usize, block: u128) -> bool {
+    pub fn diverts(&self, index: usize, block: u128) -> bool {
         let Some((share, salt)) = self.shed.get(index).zip(self.network.salts.get(index)) else {
             return false;
         };

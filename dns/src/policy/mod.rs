@@ -13,7 +13,7 @@ pub mod nearest_clusters;
 pub mod ranges;
 pub mod records;
 pub mod steer;
-mod wires;
+mod wire_index;
 pub mod zone;
 
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use self::fleet::{Family, Fleet};
 use self::nearest_clusters::Locate;
-use self::steer::{Pick, Steered};
+use self::steer::{Pick, SteeringDecision};
 use self::zone::{AppTable, Entry, Names};
 
 /// The answer while no cluster passes its health checks.
@@ -59,7 +59,7 @@ pub struct Verdict<'a> {
     /// The scope: the number of leading bits of the client that the answer depends on (RFC 7871, section 7.2.1). 0: the same for all clients.
     pub scope: u8,
     /// How the cluster was chosen, if one was.
-    pub steered: Option<Steered<'a>>,
+    pub steering: Option<SteeringDecision<'a>>,
     /// The revision of the app's bindings, if the name is an app's.
     pub revision: Option<Revision>,
 }
@@ -102,7 +102,7 @@ impl<'a> Verdict<'a> {
         Self {
             body,
             scope: 0,
-            steered: None,
+            steering: None,
             revision: None,
         }
     }
@@ -179,8 +179,8 @@ impl Policy {
         fleet: &'a Fleet,
         locate: Option<&dyn Locate>,
     ) -> Verdict<'a> {
-        let steered = steer::choose(table, family, client, fleet, locate, self.when_all_dead);
-        let body = match &steered.pick {
+        let decision = steer::choose(table, family, client, fleet, locate, self.when_all_dead);
+        let body = match &decision.pick {
             Pick::Live(cluster) => {
                 let cluster = fleet.cluster(*cluster);
                 let first = cluster.first(family, turn);
@@ -202,8 +202,8 @@ impl Policy {
             Pick::Refused => Body::Failure,
         };
         Verdict {
-            scope: steered.scope,
-            steered: Some(steered),
+            scope: decision.scope,
+            steering: Some(decision),
             ..Verdict::plain(body)
         }
     }

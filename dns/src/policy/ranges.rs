@@ -418,12 +418,12 @@ impl<V: Id> FromIterator<(ClientPrefix, V)> for Table<V> {
 
 /// The changes of a table while they are collected: as compact as the table itself, because there may be millions.
 #[derive(Debug)]
-pub(crate) struct Gathered<V> {
+pub(crate) struct CollectedChanges<V> {
     v4: Vec<((u32, u8), Option<V>)>,
     v6: Vec<((u128, u8), Option<V>)>,
 }
 
-impl<V> Default for Gathered<V> {
+impl<V> Default for CollectedChanges<V> {
     fn default() -> Self {
         Self {
             v4: Vec::new(),
@@ -432,7 +432,7 @@ impl<V> Default for Gathered<V> {
     }
 }
 
-impl<V> Gathered<V> {
+impl<V> CollectedChanges<V> {
     /// Adds a change; if a prefix occurs several times, the last change wins.
     pub(crate) fn push(&mut self, (prefix, value): Change<V>) {
         let len = prefix.len();
@@ -461,13 +461,15 @@ impl<V: Id> Table<V> {
     /// The table after changes; if a prefix occurs several times, the last change wins.
     #[must_use]
     pub fn with(&self, changes: impl IntoIterator<Item = Change<V>>) -> Self {
-        let mut gathered = Gathered::default();
-        changes.into_iter().for_each(|change| gathered.push(change));
-        self.after(gathered)
+        let mut collected = CollectedChanges::default();
+        changes
+            .into_iter()
+            .for_each(|change| collected.push(change));
+        self.after(collected)
     }
 
     /// The table after collected changes.
-    pub(crate) fn after(&self, mut changes: Gathered<V>) -> Self {
+    pub(crate) fn after(&self, mut changes: CollectedChanges<V>) -> Self {
         in_order(&mut changes.v4);
         in_order(&mut changes.v6);
         let v4 = self.v4.merged(&changes.v4);

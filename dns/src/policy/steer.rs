@@ -1,7 +1,7 @@
 //! Chooses the cluster that an app's client is sent to, and determines the scope of that choice.
 //!
 //! In order: the cluster bound to the longest prefix of the client, if one of its gateways is alive; else the nearest cluster with a
-//! live gateway; else, if nothing is alive, the configured fallback ([`WhenAllDead`]). A cluster that sheds load ([`Fleet::gives_away`])
+//! live gateway; else, if nothing is alive, the configured fallback ([`WhenAllDead`]). A cluster that sheds load ([`Fleet::diverts`])
 //! passes a share of its clients on to the nearest one that does not.
 //!
 //! Scope (RFC 7871, section 7.2.1): every input of a choice reports the run of addresses around the client with the same result, and
@@ -68,7 +68,7 @@ pub enum Reason {
 
 /// A choice and what it is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Steered<'a> {
+pub struct SteeringDecision<'a> {
     /// The app's table.
     pub table: &'a AppTable,
     /// The result.
@@ -101,7 +101,7 @@ pub fn choose<'a>(
     fleet: &'a Fleet,
     locate: Option<&dyn Locate>,
     when_all_dead: WhenAllDead,
-) -> Steered<'a> {
+) -> SteeringDecision<'a> {
     let (addr, is_v4) = bits(client.addr());
     let chooser = Chooser {
         table,
@@ -112,7 +112,7 @@ pub fn choose<'a>(
         is_v4,
     };
     if let Some((pick, reason)) = chooser.for_everybody() {
-        return Steered {
+        return SteeringDecision {
             table,
             pick,
             reason,
@@ -125,7 +125,7 @@ pub fn choose<'a>(
     if !span.covers(Span::block(addr, client.len())) {
         choice = chooser.around(client);
     }
-    Steered {
+    SteeringDecision {
         table,
         pick: choice.pick,
         reason: choice.reason,
@@ -211,10 +211,10 @@ impl<'a> Chooser<'a, '_> {
         let serves = |index: &usize| is_live(index) && holds(index);
         let alive = home.filter(serves);
         if let Some(index) = alive {
-            if !self.fleet.sheds(index) {
+            if !self.fleet.is_shedding(index) {
                 return choice(Pick::Live(index), Reason::Bound, Span::ALL, false);
             }
-            if !self.fleet.gives_away(index, block.first) {
+            if !self.fleet.diverts(index, block.first) {
                 return choice(Pick::Live(index), Reason::Bound, block, false);
             }
         }
@@ -227,14 +227,14 @@ impl<'a> Chooser<'a, '_> {
                 (Some(_), None) => Reason::BoundIsDead,
                 (None, None) => Reason::Nearest,
             };
-            if !self.fleet.sheds(first) {
+            if !self.fleet.is_shedding(first) {
                 return choice(Pick::Live(first), reason, span, near.looked_up);
             }
             span = span.and(block);
             // Clusters that shed load themselves do not help each other; if all do, clients stay.
-            let helper = order.find(|index| !self.fleet.sheds(*index));
+            let helper = order.find(|index| !self.fleet.is_shedding(*index));
             let (pick, reason) = match helper {
-                Some(helper) if self.fleet.gives_away(first, block.first) => (helper, Reason::Shed),
+                Some(helper) if self.fleet.diverts(first, block.first) => (helper, Reason::Shed),
                 _ => (first, reason),
             };
             return choice(Pick::Live(pick), reason, span, near.looked_up);

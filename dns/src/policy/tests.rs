@@ -268,19 +268,19 @@ fn the_binding_decides_and_without_one_the_nearest() {
     let bound = hello("192.0.2.0/24");
     assert_eq!(addresses(&bound), ["127.0.2.1", "127.0.2.2"]);
     assert_eq!(
-        (bound.scope, bound.steered.expect("steered").reason),
+        (bound.scope, bound.steering.expect("steered").reason),
         (24, Reason::Bound)
     );
     let near = hello("203.0.113.0/24");
     assert_eq!(addresses(&near), ["127.0.0.1", "127.0.0.2"]);
     // Unknown clients are sent there too: the nearest clients with another answer differ in the fifth bit, at 198.51.100.0.
     assert_eq!(
-        (near.scope, near.steered.expect("steered").reason),
+        (near.scope, near.steering.expect("steered").reason),
         (5, Reason::Nearest)
     );
     // A cluster that is no longer in the network is treated like a dead one.
     assert_eq!(
-        hello("10.1.2.3").steered.expect("steered").reason,
+        hello("10.1.2.3").steering.expect("steered").reason,
         Reason::BoundIsDead
     );
 }

@@ -14,7 +14,7 @@ use prometheus::IntCounter;
 use super::Body;
 use super::bindings::Bindings;
 use super::records::{NamedRecords, Service, text};
-use super::wires::Wires;
+use super::wire_index::WireIndex;
 
 /// The data for answers about one app.
 #[derive(Debug)]
@@ -231,7 +231,7 @@ pub enum Entry<'a> {
 }
 
 #[derive(Clone, Debug)]
-enum Kept {
+enum StoredEntry {
     Empty,
     Fixed(FixedSet),
     /// An app, by the index of its table.
@@ -247,12 +247,12 @@ pub struct Names {
     labels: usize,
     /// The zone's SOA record with the TTL of negative answers.
     negative: Record,
-    entries: Arc<HashMap<LowerName, Kept>>,
+    entries: Arc<HashMap<LowerName, StoredEntry>>,
     tables: Vec<Arc<AppTable>>,
     /// The index of each app's table.
     slots: Arc<HashMap<Arc<AppName>, usize>>,
     /// The index of the tables by encoded name.
-    wires: Arc<Wires>,
+    wire_index: Arc<WireIndex>,
     /// Whether all apps are known: otherwise no name can be said not to exist.
     complete: bool,
     /// Whether there is any wildcard: without one, the search for it is skipped.
@@ -304,7 +304,7 @@ impl Names {
             entries: Arc::default(),
             tables: Vec::new(),
             slots: Arc::default(),
-            wires: Arc::default(),
+            wire_index: Arc::default(),
             complete,
             wildcards: false,
             app_service: zone.app_service.as_ref().map(Service::https),
@@ -317,7 +317,7 @@ impl Names {
         for table in apps {
             names.add_app(table);
         }
-        names.wires = Arc::new(Wires::new(&names.tables));
+        names.wire_index = Arc::new(WireIndex::new(&names.tables));
         Ok(names)
     }
 
@@ -348,14 +348,14 @@ impl Names {
             } else {
                 self.insert(
                     lower,
-                    Kept::Fixed(FixedSet {
+                    StoredEntry::Fixed(FixedSet {
                         records,
                         glue: Vec::new(),
                     }),
                 );
             }
         }
-        Arc::make_mut(&mut self.entries).insert(self.apex.clone(), Kept::Fixed(apex));
+        Arc::make_mut(&mut self.entries).insert(self.apex.clone(), StoredEntry::Fixed(apex));
     }
 
     /// Adds records to the existing ones of a name.
@@ -369,13 +369,13 @@ impl Names {
             .data
             .iter()
             .map(|data| Record::from_rdata(named.name.clone(), named.ttl, data.clone()));
-        if let Some(Kept::Fixed(set)) = Arc::make_mut(&mut self.entries).get_mut(&name) {
+        if let Some(StoredEntry::Fixed(set)) = Arc::make_mut(&mut self.entries).get_mut(&name) {
             set.records.extend(records);
         } else {
             let records = records.collect();
             self.insert(
                 name,
-                Kept::Fixed(FixedSet {
+                StoredEntry::Fixed(FixedSet {
                     records,
                     glue: Vec::new(),
                 }),
@@ -392,12 +392,12 @@ impl Names {
                 continue;
             }
             match Arc::make_mut(&mut self.entries).get_mut(&name) {
-                Some(Kept::App(_)) => {}
-                Some(Kept::Fixed(set)) => set.add_texts(named),
-                Some(Kept::Empty) | None => {
+                Some(StoredEntry::App(_)) => {}
+                Some(StoredEntry::Fixed(set)) => set.add_texts(named),
+                Some(StoredEntry::Empty) | None => {
                     let mut set = FixedSet::default();
                     set.add_texts(named);
-                    self.insert(name, Kept::Fixed(set));
+                    self.insert(name, StoredEntry::Fixed(set));
                 }
             }
         }
@@ -408,15 +408,15 @@ impl Names {
             "its name is not in the zone"
         } else {
             match self.entries.get(&table.name) {
-                None | Some(Kept::Empty) => {
+                None | Some(StoredEntry::Empty) => {
                     let slot = self.tables.len();
-                    self.insert(table.name.clone(), Kept::App(slot));
+                    self.insert(table.name.clone(), StoredEntry::App(slot));
                     self.tables.push(Arc::clone(table));
                     Arc::make_mut(&mut self.slots).insert(Arc::clone(&table.app), slot);
                     return;
                 }
-                Some(Kept::Fixed(_)) => "its name belongs to the zone itself",
-                Some(Kept::App(_)) => "another app has its name",
+                Some(StoredEntry::Fixed(_)) => "its name belongs to the zone itself",
+                Some(StoredEntry::App(_)) => "another app has its name",
             }
         };
         self.refused
@@ -424,13 +424,13 @@ impl Names {
     }
 
     /// Inserts a name, and marks the names between it and the apex as existing (RFC 4592, section 2.2.2).
-    fn insert(&mut self, name: LowerName, kept: Kept) {
+    fn insert(&mut self, name: LowerName, entry: StoredEntry) {
         let mut above = name.base_name();
         let entries = Arc::make_mut(&mut self.entries);
-        entries.insert(name, kept);
+        entries.insert(name, entry);
         while above != self.apex && self.apex.zone_of(&above) {
             let next = above.base_name();
-            entries.entry(above).or_insert(Kept::Empty);
+            entries.entry(above).or_insert(StoredEntry::Empty);
             above = next;
         }
     }
@@ -454,12 +454,12 @@ impl Names {
     #[must_use]
     pub fn find(&self, name: &LowerName) -> Entry<'_> {
         match self.entries.get(name) {
-            Some(Kept::Fixed(set)) => Entry::Fixed(set),
-            Some(Kept::App(slot)) => self
+            Some(StoredEntry::Fixed(set)) => Entry::Fixed(set),
+            Some(StoredEntry::App(slot)) => self
                 .tables
                 .get(*slot)
                 .map_or(Entry::Nothing, |table| Entry::App(table)),
-            Some(Kept::Empty) => Entry::Empty,
+            Some(StoredEntry::Empty) => Entry::Empty,
             None if !self.apex.zone_of(name) => Entry::Outside,
             None if !self.complete => Entry::Unknown,
             None => self.wildcard(name).map_or(Entry::Nothing, Entry::Wildcard),
@@ -469,7 +469,7 @@ impl Names {
     /// The table of the app with this uncompressed encoded name. `None` is not conclusive: use [`Names::find`] then.
     #[must_use]
     pub fn app_of_wire(&self, name: &[u8]) -> Option<&AppTable> {
-        self.wires.find(name, &self.tables)
+        self.wire_index.find(name, &self.tables)
     }
 
     /// The wildcard that covers a nonexistent name: only the one directly below its closest encloser (RFC 4592,
@@ -484,8 +484,8 @@ impl Names {
             // The apex always exists, so the loop ends there at the latest.
             if above == self.apex || self.entries.contains_key(&above) {
                 return match self.entries.get(&below.into_wildcard()) {
-                    Some(Kept::Fixed(set)) => Some(set),
-                    Some(Kept::App(_) | Kept::Empty) | None => None,
+                    Some(StoredEntry::Fixed(set)) => Some(set),
+                    Some(StoredEntry::App(_) | StoredEntry::Empty) | None => None,
                 };
             }
             below = above;
@@ -516,8 +516,8 @@ impl Names {
     #[must_use]
     pub fn apex_ttl(&self) -> u32 {
         match self.entries.get(&self.apex) {
-            Some(Kept::Fixed(set)) => set.ttl(),
-            Some(Kept::App(_) | Kept::Empty) | None => self.negative.ttl,
+            Some(StoredEntry::Fixed(set)) => set.ttl(),
+            Some(StoredEntry::App(_) | StoredEntry::Empty) | None => self.negative.ttl,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 const PORT_ATTEMPTS: u32 = 16;
 
 /// The sockets of one address.
-pub(super) struct Bound {
+pub(super) struct BoundAddress {
     pub(super) address: SocketAddr,
     pub(super) tcp: TcpListener,
     pub(super) udp: Vec<UdpSocket>,
@@ -22,7 +22,7 @@ pub(super) struct Bound {
 
 /// All sockets of a server, bound but not yet served.
 pub struct Listeners {
-    pub(super) plain: Vec<Bound>,
+    pub(super) plain: Vec<BoundAddress>,
     pub(super) tls: Vec<TcpListener>,
     pub(super) https: Vec<TcpListener>,
     pub(super) admin: TcpListener,
@@ -57,7 +57,7 @@ impl Listeners {
 }
 
 /// Binds one address for TCP and UDP. With port 0, the system chooses one that both use.
-fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<Bound, Error> {
+fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<BoundAddress, Error> {
     let mut attempt = 1;
     loop {
         // TCP first: unlike the UDP sockets it does not share its port, so a second server on this address is noticed here.
@@ -66,7 +66,7 @@ fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<Bound, Err
         let udp: Result<Vec<_>, _> = (0..sockets).map(|_| shared_udp(bound, buffer)).collect();
         match udp {
             Ok(udp) => {
-                return Ok(Bound {
+                return Ok(BoundAddress {
                     address: bound,
                     tcp: listener,
                     udp,
@@ -103,7 +103,7 @@ fn shared_udp(address: SocketAddr, buffer: usize) -> std::io::Result<std::net::U
         socket.set_only_v6(true)?;
     }
     if address.ip().is_unspecified() {
-        udp::local::tell_destinations(&socket, address.is_ipv4())?;
+        udp::local::enable_packet_info(&socket, address.is_ipv4())?;
     }
     socket.set_reuse_port(true)?;
     socket.set_recv_buffer_size(buffer)?;

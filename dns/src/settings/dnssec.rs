@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Settings, ZoneSettings};
 use crate::dnssec::Signing;
 use crate::dnssec::file::{KeyError, MasterSource};
-use crate::dnssec::keeper::Source;
+use crate::dnssec::keeper::KeySource;
 use crate::dnssec::rollover::Timing;
 use crate::dnssec::rrset::Validity;
 use crate::error::Error;
@@ -95,11 +95,11 @@ impl DnssecSettings {
     ///
     /// # Errors
     /// When no source of the master key is configured.
-    pub fn source(&self, zone: &HostName) -> Result<Option<Source>, KeyError> {
+    pub fn source(&self, zone: &HostName) -> Result<Option<KeySource>, KeyError> {
         let Some(path) = &self.key_file else {
             return Ok(None);
         };
-        Ok(Some(Source {
+        Ok(Some(KeySource {
             zone: zone.clone(),
             path: path.clone(),
             master: self.master()?,

@@ -38,7 +38,7 @@ impl Settings {
         if one_in == 0 {
             return Ok(None);
         }
-        let dropped = metrics.watched.log_dropped.clone();
+        let dropped = metrics.sampled.log_dropped.clone();
         QueryLog::start(one_in, queue, dropped, std::io::stdout())
             .map(Some)
             .map_err(Error::Socket)

@@ -28,9 +28,9 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
             },
             ..ZoneSettings::default()
         },
-        centre: CentreSettings {
+        centre: ControllerLinkSettings {
             proxy: Some("http://x.test:1".to_owned()),
-            ..CentreSettings::default()
+            ..ControllerLinkSettings::default()
         },
         identity: IdentitySettings {
             nsid: Some("x".to_owned()),

@@ -14,7 +14,7 @@ use super::{RecordName, Settings};
 use crate::error::Error;
 use crate::handler::transfer::Transfers;
 use crate::handler::tsig::{Algorithm, Key, Keyring};
-use crate::notify::{Pace, Secondary};
+use crate::notify::{NotifyTiming, Secondary};
 
 /// The shortest secret, in bytes (RFC 8945, section 10: at least half of the shortest signature here).
 const SECRET_MIN: usize = 16;
@@ -147,8 +147,8 @@ impl Settings {
 
     /// The timing of notices.
     #[must_use]
-    pub const fn notify_pace(&self) -> Pace {
-        Pace {
+    pub const fn notify_timing(&self) -> NotifyTiming {
+        NotifyTiming {
             attempts: self.transfer.notify_attempts,
             timeout: self.transfer.notify_timeout.as_duration(),
             pause: self.transfer.notify_pause.as_duration(),

@@ -8,7 +8,7 @@ use fdn_core::{AppName, ParseError, Revision};
 
 use super::desired_state::Entry;
 use crate::metrics::Metrics;
-use crate::policy::bindings::{Bindings, Shared, TooManyClusters};
+use crate::policy::bindings::{Bindings, TablePool, TooManyClusters};
 use crate::policy::fleet::Network;
 use crate::policy::records::NamedRecords;
 use crate::policy::zone::{AppTable, Names, ZoneData};
@@ -19,7 +19,7 @@ pub(super) struct Tables {
     apps: BTreeMap<AppName, Arc<AppTable>>,
     /// Text records set through the API.
     texts: Vec<NamedRecords>,
-    shared: Shared,
+    pool: TablePool,
 }
 
 impl Tables {
@@ -41,7 +41,7 @@ impl Tables {
 }
 
 /// The input of a build.
-pub(super) struct Work {
+pub(super) struct BuildInput {
     /// The apps that changed, with what is known of them now.
     pub(super) changed: Vec<(AppName, Option<Entry>)>,
     /// All text records set through the API, if any changed.
@@ -60,20 +60,20 @@ pub(super) struct Work {
 }
 
 /// The output of a build.
-pub(super) struct Built {
+pub(super) struct BuildOutput {
     pub(super) tables: Tables,
     pub(super) names: Result<Names, ParseError>,
     pub(super) network: Option<Network>,
     /// The resulting bindings of the changed apps, with their pending changes applied.
-    pub(super) settled: Vec<(AppName, Arc<Bindings>)>,
+    pub(super) bindings: Vec<(AppName, Arc<Bindings>)>,
     /// Apps whose bindings could not be built.
     pub(super) failed: Vec<(AppName, TooManyClusters)>,
 }
 
-impl Work {
+impl BuildInput {
     /// Builds the tables.
-    pub(super) fn build(mut self) -> Built {
-        let (mut settled, mut failed, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+    pub(super) fn build(mut self) -> BuildOutput {
+        let (mut built, mut failed, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
         // The map of names is rebuilt only if a name is added or removed.
         let mut same_names = self.complete == self.names.is_complete();
         if let Some(texts) = self.texts.take() {
@@ -96,13 +96,13 @@ impl Work {
                     .map(Arc::new)
             };
             let bindings = match bindings {
-                Ok(bindings) => self.tables.shared.share(bindings),
+                Ok(bindings) => self.tables.pool.intern(bindings),
                 Err(cause) => {
                     failed.push((app, cause));
                     continue;
                 }
             };
-            settled.push((app.clone(), Arc::clone(&bindings)));
+            built.push((app.clone(), Arc::clone(&bindings)));
             let held = self.tables.apps.get(&app);
             let name = held.map_or_else(|| Arc::new(app.clone()), |held| Arc::clone(&held.app));
             let table = AppTable::new(name, revision, &state.host, state.ttl_s, bindings);
@@ -129,11 +129,11 @@ impl Work {
                 names
             }),
         };
-        Built {
+        BuildOutput {
             tables: self.tables,
             names,
             network: self.network.as_ref().map(Network::new),
-            settled,
+            bindings: built,
             failed,
         }
     }

@@ -1,7 +1,7 @@
 //! Demand: which clients ask for which apps. Counted while answering, filtered separately, reported to the controller every second.
 //!
 //! Each answering thread counts in a lane with a mutex that is only ever tried: a query that finds its lane locked or full is answered
-//! all the same, only not counted. The lanes are emptied ten times per report, and [`super::heavy`] chooses what is reported. Reports
+//! all the same, only not counted. The lanes are emptied ten times per report, and [`super::heavy_hitters`] chooses what is reported. Reports
 //! are fire-and-forget, because demand that matters is seen again.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use fdn_core::message::{DemandReport, Message};
 use fdn_core::{AppName, ClientPrefix};
-use fdn_link::SharedCentre;
+use fdn_link::SharedControllerLink;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::heavy::{Bounds, Heavy};
+use super::heavy_hitters::{Bounds, HeavyHitters};
 use crate::metrics::Metrics;
 use crate::settings::DemandSettings;
 
@@ -32,7 +32,7 @@ const REPORT_ENTRIES: usize = 2000;
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pairs of one lane, keyed by the address of the app's name: the lane holds a reference to it, so the address cannot be reused.
-type Counts = HashMap<(usize, ClientPrefix), (Arc<AppName>, u64)>;
+type LaneCounts = HashMap<(usize, ClientPrefix), (Arc<AppName>, u64)>;
 
 thread_local! {
     /// The lane of this thread.
@@ -44,7 +44,7 @@ static NEXT_LANE: AtomicUsize = AtomicUsize::new(0);
 /// Counts queries by app and client prefix.
 #[derive(Debug)]
 pub struct Demand {
-    lanes: [Mutex<Counts>; LANES],
+    lanes: [Mutex<LaneCounts>; LANES],
     /// The most pairs of one lane.
     capacity: usize,
     metrics: Arc<Metrics>,
@@ -85,7 +85,7 @@ impl Demand {
         for lane in &self.lanes {
             // The new map has the capacity that the old one needed, so that the answering thread need not grow it again.
             let mut counts = lane.lock().unwrap_or_else(PoisonError::into_inner);
-            let empty = Counts::with_capacity(counts.len());
+            let empty = LaneCounts::with_capacity(counts.len());
             let taken = std::mem::replace(&mut *counts, empty);
             drop(counts);
             taken.into_iter().for_each(|((_, prefix), (app, count))| {
@@ -103,9 +103,9 @@ impl Demand {
 pub fn bounds(settings: &DemandSettings) -> Bounds {
     Bounds {
         capacity: settings.capacity,
-        strangers: settings.strangers,
-        fresh: settings.fresh,
-        told: settings.told,
+        expected_new: settings.strangers,
+        max_new: settings.fresh,
+        max_reported: settings.told,
         span: SPAN,
     }
 }
@@ -114,11 +114,11 @@ pub fn bounds(settings: &DemandSettings) -> Bounds {
 pub async fn report(
     demand: Arc<Demand>,
     server: String,
-    centre: SharedCentre,
+    centre: SharedControllerLink,
     settings: DemandSettings,
     shutdown: CancellationToken,
 ) {
-    let mut heavy = Heavy::new(bounds(&settings));
+    let mut heavy = HeavyHitters::new(bounds(&settings));
     let (begun, mut round) = (Instant::now(), 0);
     let mut ticks = interval(settings.interval.as_duration() / ROUNDS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -135,14 +135,14 @@ pub async fn report(
         if round != 0 {
             continue;
         }
-        let told = heavy.take().into_iter();
-        let told: Vec<_> = told
+        let reported = heavy.take().into_iter();
+        let reported: Vec<_> = reported
             .map(|((app, prefix), count)| (app, prefix, count))
             .collect();
-        let left = heavy.left_out();
+        let left = heavy.take_unreported();
         demand.metrics.demand_first.inc_by(left.first);
         demand.metrics.demand_dropped.inc_by(left.beyond);
-        for entries in told.chunks(REPORT_ENTRIES) {
+        for entries in reported.chunks(REPORT_ENTRIES) {
             let report = DemandReport {
                 server: server.clone(),
                 entries: entries.to_vec(),

@@ -224,18 +224,18 @@ impl Changes {
 impl DesiredState {
     /// A state that was read from disk.
     #[must_use]
-    pub(super) fn kept(
+    pub(super) fn restore(
         floor: Revision,
         confirmed_at: Timestamp,
         network: Option<NetworkDesired>,
         apps: BTreeMap<AppName, Entry>,
         texts: BTreeMap<RecordName, TextEntry>,
     ) -> Self {
-        let told = apps.values().map(|entry| entry.revision);
-        let told = told.chain(network.iter().map(|network| network.revision));
-        let told = told.chain(texts.values().map(|entry| entry.revision));
+        let revisions = apps.values().map(|entry| entry.revision);
+        let revisions = revisions.chain(network.iter().map(|network| network.revision));
+        let revisions = revisions.chain(texts.values().map(|entry| entry.revision));
         Self {
-            newest: told.fold(floor, Revision::max),
+            newest: revisions.fold(floor, Revision::max),
             floor,
             confirmed_at,
             network,
@@ -288,7 +288,7 @@ impl DesiredState {
     }
 
     /// Replaces an app's bindings and pending changes with the resulting bindings. Nothing may have been merged in between.
-    pub fn settle(&mut self, app: &AppName, bindings: Arc<Bindings>) {
+    pub fn set_bindings(&mut self, app: &AppName, bindings: Arc<Bindings>) {
         if let Some(state) = self
             .apps
             .get_mut(app)
@@ -300,7 +300,7 @@ impl DesiredState {
     }
 
     /// Forgets the held revision of an app, so that the next snapshot replaces it: its changes could not be applied.
-    pub fn distrust(&mut self, app: &AppName) {
+    pub fn forget_revision(&mut self, app: &AppName) {
         if let Some(entry) = self.apps.get_mut(app) {
             entry.revision = Revision::NONE;
             if let Some(state) = &mut entry.state {
@@ -446,7 +446,7 @@ impl DesiredState {
 
     /// The next time after `now` at which text records expire.
     #[must_use]
-    pub fn texts_end(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_text_expiry(&self, now: Timestamp) -> Option<Timestamp> {
         let states = self.texts.values().filter_map(|entry| entry.state.as_ref());
         states
             .filter_map(|state| state.expires_at)

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::desired_state::{AppState, DesiredState, Entry, SnapshotApp, TextEntry};
 use crate::policy::bindings::Bindings;
-use crate::policy::ranges::raw::Counts;
+use crate::policy::ranges::raw::PrefixCounts;
 
 /// The file's name in the data directory.
 pub const FILE: &str = "dns-state.bin";
@@ -64,7 +64,7 @@ struct HeadState {
 #[derive(Serialize, Deserialize)]
 struct HeadTable {
     clusters: Vec<ClusterId>,
-    counts: Counts,
+    counts: PrefixCounts,
 }
 
 /// The file format of earlier builds.
@@ -85,7 +85,7 @@ struct OldState {
 
 /// What was found at startup.
 #[derive(Debug)]
-pub enum Found {
+pub enum LoadedState {
     /// Nothing: the first start with this data directory.
     Nothing,
     /// The state of the previous run.
@@ -95,12 +95,12 @@ pub enum Found {
 }
 
 /// Computes the checksum of what passes through.
-struct Checked<T> {
+struct ChecksumStream<T> {
     inner: T,
     crc: u32,
 }
 
-impl<W: Write> Write for Checked<W> {
+impl<W: Write> Write for ChecksumStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes[..written]);
@@ -112,7 +112,7 @@ impl<W: Write> Write for Checked<W> {
     }
 }
 
-impl<R: Read> Read for Checked<R> {
+impl<R: Read> Read for ChecksumStream<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(bytes)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes[..read]);
@@ -128,7 +128,7 @@ fn broken(what: impl Into<String>) -> io::Error {
 ///
 /// # Errors
 /// When the directory itself cannot be used.
-pub fn load(dir: &Path) -> io::Result<Found> {
+pub fn load(dir: &Path) -> io::Result<LoadedState> {
     fs::create_dir_all(dir)?;
     let path = dir.join(FILE);
     let (path, read) = match File::open(&path) {
@@ -140,18 +140,20 @@ pub fn load(dir: &Path) -> io::Result<Found> {
             let path = dir.join(OLD_FILE);
             match File::open(&path) {
                 Ok(file) => (path, read_old(file)),
-                Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                    return Ok(LoadedState::Nothing);
+                }
                 Err(cause) => return Err(cause),
             }
         }
         Err(cause) => return Err(cause),
     };
     match read {
-        Ok(desired) => Ok(Found::State(Box::new(desired))),
+        Ok(desired) => Ok(LoadedState::State(Box::new(desired))),
         Err(cause) => {
             let aside = path.with_extension("unreadable");
             fs::rename(&path, &aside)?;
-            Ok(Found::Unreadable(aside, cause.to_string()))
+            Ok(LoadedState::Unreadable(aside, cause.to_string()))
         }
     }
 }
@@ -169,7 +171,7 @@ pub fn decode(input: impl Read, length: u64) -> io::Result<DesiredState> {
             Ok(bytes)
         }
     };
-    let mut input = Checked {
+    let mut input = ChecksumStream {
         inner: input,
         crc: 0,
     };
@@ -216,7 +218,7 @@ fn read_old(file: File) -> io::Result<DesiredState> {
     } = old.state;
     let apps = apps.into_iter().map(SnapshotApp::entry).collect();
     let texts = BTreeMap::new();
-    Ok(DesiredState::kept(
+    Ok(DesiredState::restore(
         floor,
         confirmed_at,
         network,
@@ -294,7 +296,7 @@ impl Head {
             };
             (told.name, entry)
         });
-        Ok(DesiredState::kept(
+        Ok(DesiredState::restore(
             self.floor,
             self.confirmed_at,
             self.network,
@@ -330,7 +332,7 @@ pub fn save(dir: &Path, desired: &DesiredState) -> io::Result<()> {
 /// # Errors
 /// When it cannot be written.
 pub fn encode(desired: &DesiredState, out: &mut impl Write) -> io::Result<()> {
-    let mut out = Checked { inner: out, crc: 0 };
+    let mut out = ChecksumStream { inner: out, crc: 0 };
     let (head, tables) = Head::of(desired);
     let head = serde_json::to_vec(&head)?;
     let length = u32::try_from(head.len()).map_err(|_| broken("the head is too long"))?;

@@ -1,14 +1,14 @@
 //! Synchronizes the desired state: from disk at startup, then from the controllers' feed, and back to disk.
 //!
 //! One task, the store, owns the [`desired_state::DesiredState`]. Changes are collected for some milliseconds, turned into tables and
-//! published by a pointer swap. All of that happens away from the threads that answer ([`StateStore::run_apart`]). A server that starts receives
+//! published by a pointer swap. All of that happens away from the threads that answer ([`StateStore::run_blocking`]). A server that starts receives
 //! a snapshot first, so changes that were not yet on disk are not lost.
 
 mod build;
 pub mod demand;
 pub mod desired_state;
 pub mod disk;
-pub mod heavy;
+pub mod heavy_hitters;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fdn_core::feed::Frame;
 use fdn_core::{ErrorCode, Revision, Timestamp};
-use fdn_link::{Feed, Told};
+use fdn_link::{Feed, FeedEvent};
 use fdn_service::health::Readiness;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -25,7 +25,7 @@ use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::build::{Built, Tables, Work};
+use self::build::{BuildInput, BuildOutput, Tables};
 use self::desired_state::{Changes, DesiredState, Merged, Snapshot};
 use crate::metrics::Metrics;
 use crate::policy::records::NamedRecords;
@@ -38,21 +38,21 @@ pub const READY: &str = "state";
 const AGE_TICK: Duration = Duration::from_secs(1);
 /// After building tables, the store rests for this many times as long, however many changes arrive: in a stream of small changes,
 /// building takes a thirtieth of one core.
-const REST_SHORT: u32 = 29;
+const PAUSE_SHORT: u32 = 29;
 /// The limit of that rest, so that a change in the middle of a large batch need not wait.
-const REST_KNEE: Duration = Duration::from_millis(50);
+const PAUSE_KNEE: Duration = Duration::from_millis(50);
 /// If building itself takes long, the rest is this many times as long: building takes at most a tenth of one core.
-const REST_LONG: u32 = 9;
+const PAUSE_LONG: u32 = 9;
 /// The longest rest.
-const REST_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The same factor for writing to disk.
-const SAVE_REST: u32 = 19;
+const SAVE_PAUSE: u32 = 19;
 /// How often a mere confirmation of the state is written to disk.
 const KEEP_CONFIRMATION: Duration = Duration::from_secs(300);
 
 /// The directory and the timing of the store.
 #[derive(Clone, Debug)]
-pub struct Keeping {
+pub struct StoreSettings {
     /// The data directory.
     pub dir: PathBuf,
     /// How long changes are collected before they are published.
@@ -62,32 +62,32 @@ pub struct Keeping {
 }
 
 /// Called with the network's authorities, which sign controllers' certificates.
-pub type Trust = Box<dyn Fn(&[String]) + Send + Sync>;
+pub type AuthoritiesHandler = Box<dyn Fn(&[String]) + Send + Sync>;
 
 /// The task that owns the state.
 pub struct StateStore {
-    keeping: Keeping,
+    settings: StoreSettings,
     zone: Arc<ZoneData>,
     desired: DesiredState,
     tables: Tables,
     pending: Changes,
     /// When the next text records expire.
-    texts_end: Option<Timestamp>,
+    next_text_expiry: Option<Timestamp>,
     /// The replaced names, kept until no query can hold the last reference to them.
     replaced: Option<Arc<Names>>,
     /// No tables are built before this time.
-    rest_until: Instant,
+    next_publish_at: Instant,
     /// Requests a snapshot.
-    ask: Arc<Notify>,
+    resync: Arc<Notify>,
     /// Called with the network's authorities when they change.
-    trust: Trust,
+    on_authorities: AuthoritiesHandler,
     /// When the state was last written to disk, so that mere confirmations are written only now and then.
-    kept_at: Instant,
+    saved_at: Instant,
     publish_at: Option<Instant>,
     save_at: Option<Instant>,
     /// When the last write to disk began, and before when the next one must not begin.
     save_begun: Instant,
-    save_rest_until: Instant,
+    next_save_at: Instant,
     saving: Option<JoinHandle<std::io::Result<()>>>,
     published: Arc<Published>,
     metrics: Arc<Metrics>,
@@ -101,25 +101,25 @@ impl StateStore {
     /// # Errors
     /// When the data directory cannot be used.
     pub async fn open(
-        keeping: Keeping,
+        settings: StoreSettings,
         zone: Arc<ZoneData>,
         published: Arc<Published>,
         metrics: Arc<Metrics>,
         readiness: Readiness,
-        (ask, trust): (Arc<Notify>, Trust),
+        (resync, on_authorities): (Arc<Notify>, AuthoritiesHandler),
     ) -> std::io::Result<Self> {
-        let dir = keeping.dir.clone();
+        let dir = settings.dir.clone();
         let found = spawn_blocking(move || disk::load(&dir)).await?;
         let desired = match found? {
-            disk::Found::Nothing => DesiredState::default(),
-            disk::Found::State(desired) => {
+            disk::LoadedState::Nothing => DesiredState::default(),
+            disk::LoadedState::State(desired) => {
                 info!(
                     revision = desired.revision().get(),
                     "answering from the state kept on disk"
                 );
                 *desired
             }
-            disk::Found::Unreadable(aside, reason) => {
+            disk::LoadedState::Unreadable(aside, reason) => {
                 warn!(aside = %aside.display(), %reason, "the state on disk cannot be read; moved aside, starting without");
                 DesiredState::default()
             }
@@ -132,19 +132,19 @@ impl StateStore {
         };
         let now = Instant::now();
         let mut store = Self {
-            keeping,
+            settings,
             zone,
             desired,
             tables: Tables::default(),
             pending,
-            texts_end: None,
+            next_text_expiry: None,
             replaced: None,
-            rest_until: now,
-            ask,
-            trust,
+            next_publish_at: now,
+            resync,
+            on_authorities,
             save_begun: now,
-            save_rest_until: now,
-            kept_at: now,
+            next_save_at: now,
+            saved_at: now,
             publish_at: None,
             save_at: None,
             saving: None,
@@ -159,7 +159,7 @@ impl StateStore {
 
     /// Runs [`StateStore::run`] on the calling thread, which may block: merging, copying and freeing the state of a large network takes longer than
     /// an answer or a gateway check may be delayed.
-    pub fn run_apart(self, feed: Feed, shutdown: CancellationToken) {
+    pub fn run_blocking(self, feed: Feed, shutdown: CancellationToken) {
         Handle::current().block_on(self.run(feed, shutdown));
     }
 
@@ -169,17 +169,17 @@ impl StateStore {
         let mut open = true;
         loop {
             tokio::select! {
-                told = feed.told.recv(), if open => match told {
-                    Some(told) => self.told(told),
+                event = feed.events.recv(), if open => match event {
+                    Some(event) => self.handle_event(event),
                     None => open = false,
                 },
                 () = at(self.publish_at) => self.publish().await,
                 () = at(self.save_at), if self.saving.is_none() => self.save().await,
                 result = finished(&mut self.saving) => self.saved(result),
                 _ = ages.tick() => {
-                    self.tell_age();
+                    self.update_age_metrics();
                     self.drop_replaced();
-                    self.end_texts();
+                    self.expire_texts();
                 }
                 () = shutdown.cancelled() => break,
             }
@@ -191,18 +191,18 @@ impl StateStore {
             self.saved(result);
         }
         if self.save_at.is_some() {
-            self.settle().await;
-            let result = disk::save(&self.keeping.dir, &self.desired);
+            self.publish_pending().await;
+            let result = disk::save(&self.settings.dir, &self.desired);
             self.saved(result);
         }
     }
 
-    fn told(&mut self, told: Told) {
-        match told {
-            Told::Snapshot(revision, mut frames) => {
+    fn handle_event(&mut self, event: FeedEvent) {
+        match event {
+            FeedEvent::Snapshot(revision, mut frames) => {
                 frames.retain(|frame| match frame {
                     Frame::Fleet(fleet) => {
-                        (self.trust)(&fleet.authorities);
+                        (self.on_authorities)(&fleet.authorities);
                         false
                     }
                     _ => true,
@@ -213,17 +213,17 @@ impl StateStore {
                     self.changed(changes);
                 }
             }
-            Told::Change(frame) => self.change(frame),
-            Told::At(revision) => {
+            FeedEvent::Change(frame) => self.change(frame),
+            FeedEvent::At(revision) => {
                 if self.is_current(revision) {
                     self.desired.confirm(fdn_service::now());
-                    if self.kept_at.elapsed() > KEEP_CONFIRMATION {
+                    if self.saved_at.elapsed() > KEEP_CONFIRMATION {
                         self.save_at.get_or_insert_with(Instant::now);
                     }
-                    self.tell_age();
+                    self.update_age_metrics();
                 }
             }
-            Told::Removed => error!(
+            FeedEvent::Removed => error!(
                 "this DNS server was removed from the network: it answers from what it holds and is told nothing more; stop it, or join again"
             ),
         }
@@ -237,12 +237,12 @@ impl StateStore {
                 match self.desired.changed(changed) {
                     Merged::Taken => Changes::of(app),
                     Merged::Stale => Changes::default(),
-                    Merged::Gap => return self.missed(),
+                    Merged::Gap => return self.request_snapshot(),
                 }
             }
             Frame::Network(desired) => self.desired.network(desired),
             Frame::Txt(desired) => self.desired.text(desired),
-            Frame::Fleet(fleet) => return (self.trust)(&fleet.authorities),
+            Frame::Fleet(fleet) => return (self.on_authorities)(&fleet.authorities),
             Frame::Hello(_)
             | Frame::Snapshot(_)
             | Frame::App(_)
@@ -260,9 +260,9 @@ impl StateStore {
     }
 
     /// Handles a missing change: requests a snapshot; until it arrives, answers stay as they are.
-    fn missed(&self) {
+    fn request_snapshot(&self) {
         self.metrics.bindings.gaps.inc();
-        self.ask.notify_one();
+        self.resync.notify_one();
     }
 
     /// Whether a controller is not behind the state that was received before.
@@ -289,17 +289,20 @@ impl StateStore {
         if !self.pending.is_empty() {
             // The first change sets the times: a steady stream of changes must not postpone either forever.
             self.publish_at
-                .get_or_insert((now + self.keeping.coalesce).max(self.rest_until));
+                .get_or_insert((now + self.settings.coalesce).max(self.next_publish_at));
             self.save_at
-                .get_or_insert((now + self.keeping.save_after).max(self.save_rest_until));
+                .get_or_insert((now + self.settings.save_after).max(self.next_save_at));
         }
-        self.tell_age();
+        self.update_age_metrics();
     }
 
     /// Removes expired text records from the answers, also without a controller.
-    fn end_texts(&mut self) {
-        if self.texts_end.is_some_and(|end| end <= fdn_service::now()) {
-            self.texts_end = None;
+    fn expire_texts(&mut self) {
+        if self
+            .next_text_expiry
+            .is_some_and(|end| end <= fdn_service::now())
+        {
+            self.next_text_expiry = None;
             self.changed(Changes::of_texts());
         }
     }
@@ -310,7 +313,7 @@ impl StateStore {
             return None;
         }
         let now = fdn_service::now();
-        self.texts_end = self.desired.texts_end(now);
+        self.next_text_expiry = self.desired.next_text_expiry(now);
         Some(self.desired.texts(now))
     }
 
@@ -319,7 +322,7 @@ impl StateStore {
         self.publish_at = None;
         let pending = std::mem::take(&mut self.pending);
         let texts = self.texts(pending.texts);
-        let work = Work {
+        let input = BuildInput {
             texts,
             changed: pending
                 .apps
@@ -339,9 +342,9 @@ impl StateStore {
             metrics: Arc::clone(&self.metrics),
         };
         let begun = Instant::now();
-        let built = spawn_blocking(move || work.build()).await;
+        let built = spawn_blocking(move || input.build()).await;
         let now = Instant::now();
-        self.rest_until = now + rest_after(now.duration_since(begun));
+        self.next_publish_at = now + pause_after(now.duration_since(begun));
         match built {
             Ok(built) => self.built(built, &pending),
             // Happens only after a panic or when the runtime shuts down; all tables are rebuilt the next time.
@@ -354,15 +357,15 @@ impl StateStore {
         }
     }
 
-    fn built(&mut self, built: Built, pending: &Changes) {
+    fn built(&mut self, built: BuildOutput, pending: &Changes) {
         self.tables = built.tables;
-        for (app, bindings) in built.settled {
-            self.desired.settle(&app, bindings);
+        for (app, bindings) in built.bindings {
+            self.desired.set_bindings(&app, bindings);
         }
         for (app, cause) in built.failed {
             error!(code = %ErrorCode::Internal, %app, %cause, "the app's bindings cannot be answered; it is answered as before");
-            self.desired.distrust(&app);
-            self.missed();
+            self.desired.forget_revision(&app);
+            self.request_snapshot();
         }
         if let Some(network) = built.network {
             self.published.set_network(Arc::new(network));
@@ -403,7 +406,7 @@ impl StateStore {
             "neither the disk nor the controller has told which apps exist".to_owned()
         };
         self.readiness.set(READY, complete, detail);
-        self.tell_age();
+        self.update_age_metrics();
     }
 
     /// Frees replaced names, at least one tick after the swap, on a thread that may block.
@@ -414,7 +417,7 @@ impl StateStore {
     }
 
     /// Applies all pending changes.
-    async fn settle(&mut self) {
+    async fn publish_pending(&mut self) {
         if !self.pending.is_empty() {
             self.publish().await;
         }
@@ -423,27 +426,27 @@ impl StateStore {
     async fn save(&mut self) {
         self.save_at = None;
         // What is written must correspond to its revision.
-        self.settle().await;
+        self.publish_pending().await;
         self.save_begun = Instant::now();
-        self.kept_at = self.save_begun;
-        let (dir, desired) = (self.keeping.dir.clone(), self.desired.clone());
+        self.saved_at = self.save_begun;
+        let (dir, desired) = (self.settings.dir.clone(), self.desired.clone());
         self.saving = Some(spawn_blocking(move || disk::save(&dir, &desired)));
     }
 
     fn saved(&mut self, result: std::io::Result<()>) {
         self.saving = None;
         let now = Instant::now();
-        self.save_rest_until = now + now.duration_since(self.save_begun) * SAVE_REST;
+        self.next_save_at = now + now.duration_since(self.save_begun) * SAVE_PAUSE;
         if let Err(cause) = result {
             self.metrics.bindings.unsaved.inc();
-            error!(code = %ErrorCode::DataDirectory, dir = %self.keeping.dir.display(), %cause, "the state cannot be written; tried again later");
+            error!(code = %ErrorCode::DataDirectory, dir = %self.settings.dir.display(), %cause, "the state cannot be written; tried again later");
             // At least a second, so that a full disk is not retried constantly.
-            let pause = self.keeping.save_after.max(Duration::from_secs(1));
+            let pause = self.settings.save_after.max(Duration::from_secs(1));
             self.save_at.get_or_insert(Instant::now() + pause);
         }
     }
 
-    fn tell_age(&self) {
+    fn update_age_metrics(&self) {
         let revision = i64::try_from(self.desired.revision().get()).unwrap_or(i64::MAX);
         self.metrics.revision.set(revision);
         let age = fdn_service::now().since(self.desired.confirmed_at());
@@ -457,9 +460,9 @@ impl StateStore {
 }
 
 /// How long no tables are built after building some took `spent`.
-fn rest_after(spent: Duration) -> Duration {
-    let short = (spent * REST_SHORT).min(REST_KNEE);
-    short.max(spent * REST_LONG).min(REST_MAX)
+fn pause_after(spent: Duration) -> Duration {
+    let short = (spent * PAUSE_SHORT).min(PAUSE_KNEE);
+    short.max(spent * PAUSE_LONG).min(PAUSE_MAX)
 }
 
 /// Waits until a point in time, or forever if there is none.
@@ -486,7 +489,7 @@ mod tests {
 
     #[test]
     fn small_changes_wait_for_longer_than_they_cost_and_large_ones_not_for_ever() {
-        let rest = |micros| rest_after(Duration::from_micros(micros)).as_micros();
+        let rest = |micros| pause_after(Duration::from_micros(micros)).as_micros();
         assert_eq!(rest(0), 0);
         assert_eq!(rest(500), 14_500);
         assert_eq!(rest(2_000), 50_000, "the knee");

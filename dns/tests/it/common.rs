@@ -1,4 +1,4 @@
-//! A server with a fake centre, and the tools with which tests query it.
+//! A server with a fake controller, and the tools with which tests query it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -12,7 +12,7 @@ use fdn_core::message::{AppBindings, BindingsDesired, ClusterSpec, Message, Netw
 use fdn_core::{DurationMs, GeoPoint, Revision, Timestamp};
 use fdn_dns::{Dns, Settings};
 use fdn_link::join::{Identity, Joined};
-use fdn_link::{Body, Centre, Connection, Feed, LinkError, Told};
+use fdn_link::{Body, Connection, ControllerLink, Feed, FeedEvent, LinkError};
 use fdn_service::pki::{Authority, Bearer, NodeKey, Subject};
 use fdn_testkit::wait;
 use http::{Request, Response, StatusCode};
@@ -41,9 +41,9 @@ pub(crate) fn settings(dir: &Path) -> Settings {
     settings
 }
 
-/// A fake centre: it sends what tests tell it to, and stores the reports.
-pub(crate) struct Teller {
-    told: mpsc::Sender<Told>,
+/// A fake controller: it sends what tests tell it to, and stores the reports.
+pub(crate) struct FakeController {
+    events: mpsc::Sender<FeedEvent>,
     connected: watch::Sender<bool>,
     again: Arc<Notify>,
     reports: Reports,
@@ -52,11 +52,11 @@ pub(crate) struct Teller {
 type Reports = Arc<Mutex<Vec<Message>>>;
 
 /// Accepts every report.
-struct FakeCentre(Reports);
+struct ReportSink(Reports);
 
 #[async_trait]
-impl Centre for FakeCentre {
-    async fn ask(&self, request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+impl ControllerLink for ReportSink {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
         assert_eq!(request.uri().path(), "/edge/v1/report");
         let report: Report = serde_json::from_slice(request.body()).expect("a report");
         self.0.lock().expect("not poisoned").extend(report.messages);
@@ -67,35 +67,35 @@ impl Centre for FakeCentre {
     }
 }
 
-impl Teller {
-    /// Creates a connection, and the fake centre at its other end.
+impl FakeController {
+    /// Creates a connection, and the fake controller at its other end.
     pub(crate) fn new() -> (Connection, Self) {
-        let (told, heard) = mpsc::channel(100);
+        let (sender, events) = mpsc::channel(100);
         let (connected, up) = watch::channel(true);
         let (again, reports) = (Arc::new(Notify::new()), Reports::default());
         let connection = Connection {
-            centre: Arc::new(FakeCentre(Arc::clone(&reports))),
+            controllers: Arc::new(ReportSink(Arc::clone(&reports))),
             feed: Feed {
-                told: heard,
+                events,
                 connected: up,
-                again: Arc::clone(&again),
+                resync: Arc::clone(&again),
             },
         };
-        let teller = Self {
-            told,
+        let controller = Self {
+            events: sender,
             connected,
             again,
             reports,
         };
-        (connection, teller)
+        (connection, controller)
     }
 
-    pub(crate) async fn tell(&self, told: Told) {
-        self.told.send(told).await.expect("the server listens");
+    pub(crate) async fn send_event(&self, event: FeedEvent) {
+        self.events.send(event).await.expect("the server listens");
     }
 
     /// Waits until the server requests a snapshot.
-    pub(crate) async fn asked_again(&self) {
+    pub(crate) async fn snapshot_requested(&self) {
         tokio::time::timeout(wait::PATIENCE, self.again.notified())
             .await
             .expect("asked in time");
@@ -107,7 +107,7 @@ impl Teller {
     }
 
     /// Simulates the loss of all controllers.
-    pub(crate) fn away(&self) {
+    pub(crate) fn disconnect(&self) {
         self.connected.send_replace(false);
     }
 }
@@ -160,10 +160,10 @@ pub(crate) fn join(dir: &Path) {
     joined.write(&identity).expect("written");
 }
 
-/// A server, its centre and its data directory.
+/// A server, its controller and its data directory.
 pub(crate) struct Fixture {
     pub(crate) dns: Dns,
-    pub(crate) centre: Teller,
+    pub(crate) controller: FakeController,
     pub(crate) dir: tempfile::TempDir,
 }
 
@@ -175,13 +175,17 @@ impl Fixture {
         Self::on(dir, settings).await
     }
 
-    /// A server with an existing data directory, and a centre without data.
+    /// A server with an existing data directory, and a controller without data.
     pub(crate) async fn on(dir: tempfile::TempDir, settings: Settings) -> Self {
-        let (connection, centre) = Teller::new();
+        let (connection, controller) = FakeController::new();
         let dns = Dns::start(settings, Some(connection))
             .await
             .expect("started");
-        Self { dns, centre, dir }
+        Self {
+            dns,
+            controller,
+            dir,
+        }
     }
 
     /// A server that knows the three regions and the app `hello` at revision 2, without bindings.
@@ -210,7 +214,9 @@ impl Fixture {
     }
 
     pub(crate) async fn publish(&self, message: Message) {
-        self.centre.tell(Told::Change(frame(message))).await;
+        self.controller
+            .send_event(FeedEvent::Change(frame(message)))
+            .await;
     }
 
     pub(crate) async fn dig(&self, arguments: &[&str]) -> String {

@@ -1,9 +1,9 @@
-//! What the centre sends: snapshots, later changes, and gaps between them.
+//! What the controller sends: snapshots, later changes, and gaps between them.
 
 use fdn_core::Revision;
 use fdn_core::feed::Frame;
 use fdn_core::message::{BindingsChanged, Holders, Message};
-use fdn_link::Told;
+use fdn_link::FeedEvent;
 use fdn_testkit::wait;
 
 use crate::common::{Fixture, app, bindings, network};
@@ -15,11 +15,11 @@ const US: [&str; 2] = ["127.0.2.1", "127.0.2.2"];
 /// An app, the revision of its bindings, and the bindings.
 type Bound<'a> = (&'a str, u64, &'a [(&'a str, &'a str)]);
 
-fn snapshot(revision: u64, apps: &[Bound<'_>]) -> Told {
+fn snapshot(revision: u64, apps: &[Bound<'_>]) -> FeedEvent {
     let apps = apps.iter();
     let apps = apps.map(|(app, at, bound)| Frame::Bindings(bindings(app, *at, bound)));
     let network = Frame::Network(network(1));
-    Told::Snapshot(
+    FeedEvent::Snapshot(
         Revision(revision),
         std::iter::once(network).chain(apps).collect(),
     )
@@ -28,25 +28,25 @@ fn snapshot(revision: u64, apps: &[Bound<'_>]) -> Told {
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshots_bring_change_and_remove() {
     let fixture = Fixture::start(|_| {}).await;
-    let tell = async |told| fixture.centre.tell(told).await;
-    tell(snapshot(4, &[("a", 2, &[]), ("b", 3, &[])])).await;
+    let send = async |event| fixture.controller.send_event(event).await;
+    send(snapshot(4, &[("a", 2, &[]), ("b", 3, &[])])).await;
     fixture.answers("a.fn.test", CLIENT, &EU).await;
     fixture.answers("b.fn.test", CLIENT, &EU).await;
 
     // A change arrives before the next snapshot; neither may undo the other.
     fixture.publish(app("c", 9, &[])).await;
     fixture.answers("c.fn.test", CLIENT, &EU).await;
-    tell(snapshot(7, &[("a", 6, &[(CLIENT, "us-east")])])).await;
+    send(snapshot(7, &[("a", 6, &[(CLIENT, "us-east")])])).await;
     fixture.answers("a.fn.test", CLIENT, &US).await;
     assert!(fixture.dig(&["b.fn.test"]).await.contains("NXDOMAIN"));
     fixture.answers("c.fn.test", CLIENT, &EU).await;
 
     // A snapshot from a controller with an older state is ignored.
-    tell(snapshot(1, &[])).await;
+    send(snapshot(1, &[])).await;
     fixture.publish(app("marker", 10, &[])).await;
     fixture.answers("marker.fn.test", CLIENT, &EU).await;
     // Without controllers, answers continue.
-    fixture.centre.away();
+    fixture.controller.disconnect();
     fixture.answers("a.fn.test", CLIENT, &US).await;
     fixture.dns.stop().await;
 }
@@ -54,7 +54,10 @@ async fn snapshots_bring_change_and_remove() {
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_what_is_not_here_ask_for_a_snapshot() {
     let fixture = Fixture::start(|_| {}).await;
-    fixture.centre.tell(snapshot(4, &[("a", 2, &[])])).await;
+    fixture
+        .controller
+        .send_event(snapshot(4, &[("a", 2, &[])]))
+        .await;
     fixture.answers("a.fn.test", CLIENT, &EU).await;
     let changed = BindingsChanged {
         app: "a".parse().expect("app"),
@@ -64,11 +67,11 @@ async fn changes_of_what_is_not_here_ask_for_a_snapshot() {
         holders: None,
     };
     fixture.publish(Message::BindingsChanged(changed)).await;
-    fixture.centre.asked_again().await;
+    fixture.controller.snapshot_requested().await;
     assert_eq!(fixture.addresses("a.fn.test", CLIENT).await, EU);
     fixture
-        .centre
-        .tell(snapshot(9, &[("a", 9, &[(CLIENT, "us-east")])]))
+        .controller
+        .send_event(snapshot(9, &[("a", 9, &[(CLIENT, "us-east")])]))
         .await;
     fixture.answers("a.fn.test", CLIENT, &US).await;
     fixture.dns.stop().await;
@@ -77,9 +80,15 @@ async fn changes_of_what_is_not_here_ask_for_a_snapshot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn that_all_was_told_confirms_the_state() {
     let fixture = Fixture::start(|_| {}).await;
-    fixture.centre.tell(snapshot(4, &[("a", 2, &[])])).await;
+    fixture
+        .controller
+        .send_event(snapshot(4, &[("a", 2, &[])]))
+        .await;
     fixture.answers("a.fn.test", CLIENT, &EU).await;
-    fixture.centre.tell(Told::At(Revision(4))).await;
+    fixture
+        .controller
+        .send_event(FeedEvent::At(Revision(4)))
+        .await;
     wait::until("the state to be confirmed", async || {
         match fixture.metric("fdn_dns_state_age_seconds").await {
             age if age < 30 => Ok(()),

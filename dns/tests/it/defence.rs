@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use crate::common::Fixture;
-use crate::ways::{HELLO_A, OPT, four_ways, head, request};
+use crate::endpoints::{HELLO_A, OPT, four_endpoints, head, request};
 
 /// Every name of the zone, with types that have short answers.
 const QUESTIONS: [(&[u8], &[u16]); 5] = [
@@ -32,16 +32,16 @@ fn rich(settings: &mut Settings) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_is_ten_times_its_request_unless_the_address_is_shown() {
-    let (fixture, ways) = four_ways(rich).await;
+    let (fixture, endpoints) = four_endpoints(rich).await;
     let mut truncated = 0;
-    for way in ways.iter().filter(|way| !way.tcp) {
+    for endpoint in endpoints.iter().filter(|endpoint| !endpoint.tcp) {
         for (name, kinds) in QUESTIONS {
             for kind in kinds {
                 let question = [name, &kind.to_be_bytes(), &[0, 1]].concat();
                 let nsid = [&OPT[..10], &[4, 0, 3, 0, 0]].concat();
                 for (count, opt) in [(0, b"".as_slice()), (1, OPT), (1, &nsid)] {
                     let asked = request([1, 0, 0, count], &[&question, opt]);
-                    let answer = way.exchange(&asked).await;
+                    let answer = endpoint.exchange(&asked).await;
                     assert!(
                         answer.len() < 10 * asked.len(),
                         "{} for {} bytes: {kind}",
@@ -55,8 +55,8 @@ async fn no_answer_is_ten_times_its_request_unless_the_address_is_shown() {
     }
     assert!(truncated > 0, "some of these answers are long");
     // Over TCP, where addresses cannot be forged, they are complete.
-    let whole = ways[1].dig(&["l.fn.test", "TXT"]).await;
-    assert!(ways[1].tcp && whole.contains("ANSWER: 2"), "{whole}");
+    let whole = endpoints[1].dig(&["l.fn.test", "TXT"]).await;
+    assert!(endpoints[1].tcp && whole.contains("ANSWER: 2"), "{whole}");
     fixture.dns.stop().await;
 }
 
@@ -200,9 +200,11 @@ async fn floods_are_limited_by_network_name_and_zone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_of_no_honest_length_ends_its_connection() {
-    let (fixture, ways) = four_ways(|_| {}).await;
-    for way in ways.iter().filter(|way| way.tcp) {
-        let mut stream = TcpStream::connect(way.server).await.expect("connected");
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.tcp) {
+        let mut stream = TcpStream::connect(endpoint.server)
+            .await
+            .expect("connected");
         stream.write_all(&[0xff, 0xff, 0, 0]).await.expect("sent");
         let mut rest = Vec::new();
         drop(stream.read_to_end(&mut rest).await);

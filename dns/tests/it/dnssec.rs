@@ -7,24 +7,24 @@ use fdn_core::Timestamp;
 use fdn_testkit::wait;
 use serde_json::Value;
 
+use crate::endpoints::{Endpoint, HELLO_A, OPT, OPT_CO, OPT_DO, four_endpoints, head, request};
 use crate::keys::Keys;
 use crate::relay::Relay;
 use crate::texts;
-use crate::ways::{HELLO_A, OPT, OPT_CO, OPT_DO, Way, four_ways, head, request};
 
 /// The output of `delv` for an answer.
-async fn delv(way: &Way, anchor: &Path, name: &str, kind: &str) -> String {
+async fn delv(endpoint: &Endpoint, anchor: &Path, name: &str, kind: &str) -> String {
     let mut command = tokio::process::Command::new("delv");
-    if way.server.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+    if endpoint.server.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
         // From the server's own address it might get the server's port, and receive its own query.
         command.args(["-b", "127.0.0.2"]);
     }
     let output = command
-        .arg(format!("@{}", way.server.ip()))
-        .args(["-p", &way.server.port().to_string(), "-a"])
+        .arg(format!("@{}", endpoint.server.ip()))
+        .args(["-p", &endpoint.server.port().to_string(), "-a"])
         .arg(anchor)
         .args(["+root=fn.test", "+multiline"])
-        .args(way.tcp.then_some("+tcp"))
+        .args(endpoint.tcp.then_some("+tcp"))
         .args([name, kind])
         .output()
         .await
@@ -44,18 +44,18 @@ fn denied(text: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_exists_validates() {
     let keys = Keys::new(&[(100, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
     let anchor = keys.anchor(0);
     let acme = "_acme-challenge.hello.fn.test";
     fixture.publish(texts::told(acme, 10, &["one"])).await;
     texts::values(&fixture, acme, &["one"]).await;
-    assert!(validated(&delv(&ways[0], &anchor, acme, "TXT").await));
+    assert!(validated(&delv(&endpoints[0], &anchor, acme, "TXT").await));
     // A changed record set is signed again.
     fixture
         .publish(texts::told(acme, 11, &["one", "two"]))
         .await;
     texts::values(&fixture, acme, &["one", "two"]).await;
-    for way in &ways {
+    for endpoint in &endpoints {
         for (name, kind, expected) in [
             (acme, "TXT", "\"two\""),
             ("hello.fn.test", "A", "127.0."),
@@ -78,10 +78,10 @@ async fn what_exists_validates() {
             ("*.wild.fn.test", "TXT", "from a wildcard"),
             ("leaf.branch.wild.fn.test", "TXT", "exact"),
         ] {
-            let text = delv(way, &anchor, name, kind).await;
+            let text = delv(endpoint, &anchor, name, kind).await;
             assert!(
                 validated(&text) && text.contains(expected),
-                "{way:?} {name} {kind}: {text}"
+                "{endpoint:?} {name} {kind}: {text}"
             );
         }
     }
@@ -91,7 +91,7 @@ async fn what_exists_validates() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_exist_is_denied_validly() {
     let keys = Keys::new(&[(100, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
     let anchor = keys.anchor(0);
     let long = [
         ["x".repeat(63).as_str(); 3].join(".").as_str(),
@@ -99,7 +99,7 @@ async fn what_does_not_exist_is_denied_validly() {
         "fn.test",
     ]
     .join(".");
-    for way in &ways {
+    for endpoint in &endpoints {
         for (name, kind) in [
             // Types that do not exist: at an app, a name server, the apex, a wildcard, an empty non-terminal.
             ("hello.fn.test", "AAAA"),
@@ -117,8 +117,8 @@ async fn what_does_not_exist_is_denied_validly() {
             ("x.hello.fn.test", "A"),
             (&long, "A"),
         ] {
-            let text = delv(way, &anchor, name, kind).await;
-            assert!(denied(&text), "{way:?} {name} {kind}: {text}");
+            let text = delv(endpoint, &anchor, name, kind).await;
+            assert!(denied(&text), "{endpoint:?} {name} {kind}: {text}");
         }
     }
     fixture.dns.stop().await;
@@ -127,9 +127,9 @@ async fn what_does_not_exist_is_denied_validly() {
 #[tokio::test(flavor = "multi_thread")]
 async fn denials_are_compact() {
     let keys = Keys::new(&[(100, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
-    for way in &ways {
-        let nobody = way.dig(&["nobody.fn.test", "A", "+dnssec"]).await;
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
+    for endpoint in &endpoints {
+        let nobody = endpoint.dig(&["nobody.fn.test", "A", "+dnssec"]).await;
         assert!(
             nobody.contains("status: NOERROR") && nobody.contains("AUTHORITY: 4"),
             "{nobody}"
@@ -140,44 +140,44 @@ async fn denials_are_compact() {
         );
         // A client that supports compact denial gets NXDOMAIN; a client that does not ask for proofs gets it anyway.
         let question = b"\x06nobody\x02fn\x04test\x00\x00\x01\x00\x01";
-        let knows = way
+        let knows = endpoint
             .exchange(&request([1, 0, 0, 1], &[question, OPT_CO]))
             .await;
         assert_eq!((head(&knows).code, head(&knows).counts[2]), (3, 4));
-        let plain = way.dig(&["nobody.fn.test", "A", "+nodnssec"]).await;
+        let plain = endpoint.dig(&["nobody.fn.test", "A", "+nodnssec"]).await;
         assert!(
             plain.contains("status: NXDOMAIN") && plain.contains("AUTHORITY: 1"),
             "{plain}"
         );
         // An empty non-terminal and an app have exactly their own types.
-        let empty = way.dig(&["wild.fn.test", "A", "+dnssec"]).await;
+        let empty = endpoint.dig(&["wild.fn.test", "A", "+dnssec"]).await;
         assert!(
             empty.contains("NSEC\t\\000.wild.fn.test. RRSIG NSEC\n"),
             "{empty}"
         );
-        let app = way.dig(&["hello.fn.test", "AAAA", "+dnssec"]).await;
+        let app = endpoint.dig(&["hello.fn.test", "AAAA", "+dnssec"]).await;
         assert!(
             app.contains("\\000.hello.fn.test. A RRSIG NSEC TYPE65\n")
                 || app.contains("\\000.hello.fn.test. A RRSIG NSEC HTTPS\n"),
             "{app}"
         );
-        let apex = way.dig(&["fn.test", "MX", "+dnssec"]).await;
+        let apex = endpoint.dig(&["fn.test", "MX", "+dnssec"]).await;
         assert!(
             apex.contains("NS SOA TXT RRSIG NSEC DNSKEY CDS CDNSKEY CAA\n"),
             "{apex}"
         );
         // NSEC can be queried directly; NXNAME, the type that stands for nonexistence, cannot.
-        let proof = way.dig(&["hello.fn.test", "NSEC", "+dnssec"]).await;
+        let proof = endpoint.dig(&["hello.fn.test", "NSEC", "+dnssec"]).await;
         assert!(
             proof.contains("ANSWER: 2") && proof.contains("A RRSIG NSEC"),
             "{proof}"
         );
-        let signature = way.dig(&["hello.fn.test", "RRSIG"]).await;
+        let signature = endpoint.dig(&["hello.fn.test", "RRSIG"]).await;
         assert!(
             signature.contains("ANSWER: 1") && signature.contains("RRSIG\tNSEC 13 3"),
             "{signature}"
         );
-        let nxname = way.dig(&["hello.fn.test", "TYPE128"]).await;
+        let nxname = endpoint.dig(&["hello.fn.test", "TYPE128"]).await;
         assert!(nxname.contains("status: FORMERR"), "{nxname}");
     }
     fixture.dns.stop().await;
@@ -186,9 +186,9 @@ async fn denials_are_compact() {
 #[tokio::test(flavor = "multi_thread")]
 async fn flags_and_signatures_are_as_asked() {
     let keys = Keys::new(&[(100, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
-    for way in &ways {
-        let text = way
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
+    for endpoint in &endpoints {
+        let text = endpoint
             .dig(&["hello.fn.test", "A", "+dnssec", "+adflag", "+cdflag"])
             .await;
         assert!(
@@ -196,9 +196,9 @@ async fn flags_and_signatures_are_as_asked() {
             "{text}"
         );
         assert!(text.contains("flags: do;"), "{text}");
-        let any = way.dig(&["hello.fn.test", "ANY", "+dnssec"]).await;
+        let any = endpoint.dig(&["hello.fn.test", "ANY", "+dnssec"]).await;
         assert!(any.contains("RRSIG\tHINFO 13 3"), "{any}");
-        let ns = way.dig(&["fn.test", "NS", "+dnssec"]).await;
+        let ns = endpoint.dig(&["fn.test", "NS", "+dnssec"]).await;
         assert!(
             ns.contains("ANSWER: 2") && ns.contains("RRSIG\tNS 13 2"),
             "{ns}"
@@ -209,7 +209,7 @@ async fn flags_and_signatures_are_as_asked() {
             "{ns}"
         );
         // Errors and answers about other zones have no signatures.
-        let refused = way.dig(&["example.org", "A", "+dnssec"]).await;
+        let refused = endpoint.dig(&["example.org", "A", "+dnssec"]).await;
         assert!(
             refused.contains("status: REFUSED") && !refused.contains("RRSIG"),
             "{refused}"
@@ -231,20 +231,20 @@ const QUESTIONS: [(&[u8], &[u16]); 6] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_bit_answers_are_those_of_an_unsigned_zone() {
     let keys = Keys::new(&[(100, None)]);
-    let (signed, signed_ways) = four_ways(|s| keys.set(s)).await;
-    let (plain, plain_ways) = four_ways(|s| {
+    let (signed, signed_endpoints) = four_endpoints(|s| keys.set(s)).await;
+    let (plain, plain_endpoints) = four_endpoints(|s| {
         keys.set(s);
         s.zone.dnssec.key_file = None;
     })
     .await;
-    for (way, other) in signed_ways.iter().zip(&plain_ways) {
+    for (endpoint, other) in signed_endpoints.iter().zip(&plain_endpoints) {
         for (name, kinds) in QUESTIONS {
             for kind in kinds {
                 let question = [name, &kind.to_be_bytes(), &[0, 1]].concat();
                 for (count, opt) in [(0, b"".as_slice()), (1, OPT)] {
                     let asked = request([1, 0, 0, count], &[&question, opt]);
                     assert_eq!(
-                        way.exchange(&asked).await,
+                        endpoint.exchange(&asked).await,
                         other.exchange(&asked).await,
                         "{asked:?}"
                     );
@@ -264,14 +264,14 @@ async fn without_the_bit_answers_are_those_of_an_unsigned_zone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signed_answers_keep_to_the_sizes() {
     let keys = Keys::new(&[(100, None), (5, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
     let mut truncated = 0;
-    for way in ways.iter().filter(|way| !way.tcp) {
+    for endpoint in endpoints.iter().filter(|endpoint| !endpoint.tcp) {
         for (name, kinds) in QUESTIONS {
             for kind in kinds.iter().chain(&[48, 59, 60, 47, 46]) {
                 let question = [name, &kind.to_be_bytes(), &[0, 1]].concat();
                 let asked = request([1, 0, 0, 1], &[&question, OPT_DO]);
-                let answer = way.exchange(&asked).await;
+                let answer = endpoint.exchange(&asked).await;
                 assert!(
                     answer.len() < 10 * asked.len() && answer.len() <= 1232,
                     "{kind}"
@@ -282,25 +282,25 @@ async fn signed_answers_keep_to_the_sizes() {
     }
     assert!(truncated > 0, "some of these are long");
     // Over TCP the answers are complete.
-    let whole = ways[1].dig(&["fn.test", "DNSKEY", "+dnssec"]).await;
-    assert!(ways[1].tcp && whole.contains("ANSWER: 4"), "{whole}");
+    let whole = endpoints[1].dig(&["fn.test", "DNSKEY", "+dnssec"]).await;
+    assert!(endpoints[1].tcp && whole.contains("ANSWER: 4"), "{whole}");
     fixture.dns.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_signed_twice_and_floods_of_names_make_few_signatures() {
     let keys = Keys::new(&[(100, None)]);
-    let (fixture, ways) = four_ways(|s| {
+    let (fixture, endpoints) = four_endpoints(|s| {
         keys.set(s);
         s.zone.dnssec.denials_per_second = 1;
     })
     .await;
-    let (udp, tcp) = (ways[0], ways[1]);
+    let (udp, tcp) = (endpoints[0], endpoints[1]);
     let hello = request([1, 0, 0, 1], &[HELLO_A, OPT_DO]);
     udp.exchange(&hello).await;
     let made = fixture.metric("fdn_dns_signatures_total").await;
-    for way in &ways {
-        assert_eq!(head(&way.exchange(&hello).await).counts[1], 3);
+    for endpoint in &endpoints {
+        assert_eq!(head(&endpoint.exchange(&hello).await).counts[1], 3);
     }
     assert_eq!(fixture.metric("fdn_dns_signatures_total").await, made);
     assert!(fixture.metric("fdn_dns_signatures_held").await >= 1);
@@ -338,7 +338,7 @@ async fn keys_roll_over_without_a_gap() {
         (200, Some(100), "active", [1, 1], false),
     ];
     let keys = Keys::new(&[(1000, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
     let mut file = keys.read();
     file.add(
         &keys.master().keys(false).expect("the master key"),
@@ -363,13 +363,13 @@ async fn keys_roll_over_without_a_gap() {
             }
         })
         .await;
-        for way in &ways {
-            let answer = way.dig(&["hello.fn.test", "A", "+dnssec"]).await;
+        for endpoint in &endpoints {
+            let answer = endpoint.dig(&["hello.fn.test", "A", "+dnssec"]).await;
             assert!(
                 answer.contains(&format!(" {} fn.test. ", tags[signing])),
                 "{stage}: {answer}"
             );
-            let cds = way.dig(&["fn.test", "CDS", "+short"]).await;
+            let cds = endpoint.dig(&["fn.test", "CDS", "+short"]).await;
             assert!(
                 cds.starts_with(&format!("{} 13 2 ", tags[wanted])) && cds.lines().count() == 1,
                 "{stage}: {cds}"
@@ -381,15 +381,15 @@ async fn keys_roll_over_without_a_gap() {
                     ("hello.fn.test", "A"),
                     ("x.wild.fn.test", "TXT"),
                 ] {
-                    let text = delv(way, &anchor, name, kind).await;
+                    let text = delv(endpoint, &anchor, name, kind).await;
                     assert_eq!(
                         validated(&text),
                         holds,
-                        "{way:?} {stage} {key} {name}: {text}"
+                        "{endpoint:?} {stage} {key} {name}: {text}"
                     );
                 }
-                let text = delv(way, &anchor, "nobody.fn.test", "A").await;
-                assert_eq!(denied(&text), holds, "{way:?} {stage} {key}: {text}");
+                let text = delv(endpoint, &anchor, "nobody.fn.test", "A").await;
+                assert_eq!(denied(&text), holds, "{endpoint:?} {stage} {key}: {text}");
             }
         }
     }
@@ -399,16 +399,20 @@ async fn keys_roll_over_without_a_gap() {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_with_the_same_keys_are_equally_right() {
     let keys = Keys::new(&[(100, None)]);
-    let (first, ways) = four_ways(|s| keys.set(s)).await;
-    let (second, others) = four_ways(|s| keys.set(s)).await;
+    let (first, endpoints) = four_endpoints(|s| keys.set(s)).await;
+    let (second, others) = four_endpoints(|s| keys.set(s)).await;
     let anchor = keys.anchor(0);
-    for way in ways.iter().chain(&others) {
-        assert!(validated(&delv(way, &anchor, "hello.fn.test", "A").await));
-        assert!(denied(&delv(way, &anchor, "nobody.fn.test", "A").await));
+    for endpoint in endpoints.iter().chain(&others) {
+        assert!(validated(
+            &delv(endpoint, &anchor, "hello.fn.test", "A").await
+        ));
+        assert!(denied(
+            &delv(endpoint, &anchor, "nobody.fn.test", "A").await
+        ));
     }
     // A key that is not in the zone does not validate it.
     let strange = Keys::new(&[(100, None)]);
-    let text = delv(&ways[0], &strange.anchor(0), "hello.fn.test", "A").await;
+    let text = delv(&endpoints[0], &strange.anchor(0), "hello.fn.test", "A").await;
     assert!(
         !validated(&text) && text.contains("resolution failed"),
         "{text}"
@@ -420,7 +424,7 @@ async fn servers_with_the_same_keys_are_equally_right() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_changed_on_the_way_is_refused() {
     let keys = Keys::new(&[(100, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
     let anchor = keys.anchor(0);
     // An address, the type list that denies a name, and the one that denies a type.
     let changes: [(&[u8], &[u8]); 3] = [
@@ -431,34 +435,37 @@ async fn what_was_changed_on_the_way_is_refused() {
         ),
         (b"\x00\x06\0\0\x80\0\0\x03", b"\x00\x06\0\0\x00\0\0\x03"),
     ];
-    for way in &ways {
-        let honest = Relay::start(way.server, None).await;
-        let relay = Relay::start(way.server, Some(changes.to_vec())).await;
-        let through = |server| Way {
+    for endpoint in &endpoints {
+        let honest = Relay::start(endpoint.server, None).await;
+        let relay = Relay::start(endpoint.server, Some(changes.to_vec())).await;
+        let through = |server| Endpoint {
             server,
-            tcp: way.tcp,
+            tcp: endpoint.tcp,
         };
         let (fair, foul) = (through(honest.address), through(relay.address));
         assert!(
             validated(&delv(&fair, &anchor, "long.fn.test", "A").await),
-            "{way:?}"
+            "{endpoint:?}"
         );
         assert!(
             denied(&delv(&fair, &anchor, "nobody.fn.test", "A").await),
-            "{way:?}"
+            "{endpoint:?}"
         );
         for name in ["long.fn.test", "nobody.fn.test"] {
             let text = delv(&foul, &anchor, name, "A").await;
             assert!(
                 !validated(&text) && !denied(&text),
-                "{way:?} {name}: {text}"
+                "{endpoint:?} {name}: {text}"
             );
-            assert!(text.contains("resolution failed"), "{way:?} {name}: {text}");
+            assert!(
+                text.contains("resolution failed"),
+                "{endpoint:?} {name}: {text}"
+            );
         }
         // Unchanged answers still validate through it.
         assert!(
             validated(&delv(&foul, &anchor, "fn.test", "TXT").await),
-            "{way:?}"
+            "{endpoint:?}"
         );
         assert!(relay.changed() > 0);
     }
@@ -468,7 +475,7 @@ async fn what_was_changed_on_the_way_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_file_that_cannot_be_read_changes_nothing() {
     let keys = Keys::new(&[(100, None)]);
-    let (fixture, ways) = four_ways(|s| keys.set(s)).await;
+    let (fixture, endpoints) = four_endpoints(|s| keys.set(s)).await;
     let anchor = keys.anchor(0);
     std::fs::write(keys.path(), "{").expect("written");
     wait::until("the file to be found broken", async || {
@@ -479,7 +486,7 @@ async fn a_key_file_that_cannot_be_read_changes_nothing() {
     })
     .await;
     assert!(validated(
-        &delv(&ways[0], &anchor, "hello.fn.test", "A").await
+        &delv(&endpoints[0], &anchor, "hello.fn.test", "A").await
     ));
     fixture.dns.stop().await;
 }

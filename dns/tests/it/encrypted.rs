@@ -16,8 +16,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::certificates::{Certificates, NAME};
-use crate::common::{Fixture, Teller, dig, settings};
-use crate::ways::{HELLO_A, OPT, head, request};
+use crate::common::{FakeController, Fixture, dig, settings};
+use crate::endpoints::{HELLO_A, OPT, head, request};
 
 /// A server that knows the app `hello`, with its encrypted addresses on free ports.
 pub(crate) struct Encrypted {
@@ -475,7 +475,7 @@ async fn without_its_certificate_a_server_does_not_start() {
         let name = certificate.display().to_string();
         settings.encrypted.certificate_file = Some(certificate);
         settings.encrypted.key_file = Some(key);
-        let started = Dns::start(settings, Some(Teller::new().0)).await;
+        let started = Dns::start(settings, Some(FakeController::new().0)).await;
         let error = started.err().expect("not started").to_string();
         assert!(error.contains(expected) && error.contains(&name), "{error}");
         assert!(error.contains("encrypted.key_file"), "{error}");
@@ -483,7 +483,7 @@ async fn without_its_certificate_a_server_does_not_start() {
 }
 
 /// Queries `hello.fn.test` over a stream.
-async fn ask(stream: &mut TlsStream<TcpStream>) -> std::io::Result<crate::ways::Head> {
+async fn ask(stream: &mut TlsStream<TcpStream>) -> std::io::Result<crate::endpoints::Head> {
     let asked = request([1, 0, 0, 0], &[HELLO_A]);
     let len = u16::try_from(asked.len()).expect("short").to_be_bytes();
     stream.write_all(&[&len[..], &asked].concat()).await?;

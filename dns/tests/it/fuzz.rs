@@ -8,7 +8,7 @@ mod harness;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::ways::{HELLO_A, OPT, OPT_CO, request};
+use crate::endpoints::{HELLO_A, OPT, OPT_CO, request};
 
 /// The number of mutations of each input; soak tests make [`MANY`].
 const FEW: u64 = 400;
@@ -133,9 +133,9 @@ fn requests(rounds: u64) {
 }
 
 fn snapshots(rounds: u64) {
-    let told = harness::told();
-    let kept = harness::kept(&harness::desired_of(&told).expect("a feed"));
-    run("snapshot", &[told, kept], harness::snapshot, rounds);
+    let frames = harness::feed_frames();
+    let file = harness::snapshot_file(&harness::desired_of(&frames).expect("a feed"));
+    run("snapshot", &[frames, file], harness::snapshot, rounds);
 }
 
 fn texts(rounds: u64) {

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::Certificates;
-use crate::common::{Fixture, Http, Teller, app, cluster, dig, get, network, settings};
+use crate::common::{FakeController, Fixture, Http, app, cluster, dig, get, network, settings};
 
 const CLIENT: &str = "192.0.2.0/24";
 
@@ -337,7 +337,7 @@ async fn a_file_without_authorities_is_refused_with_its_setting() {
         let mut settings = settings(dir.path());
         settings.health.scheme = Scheme::Https;
         settings.health.ca_file = Some(file.clone());
-        let started = Dns::start(settings, Some(Teller::new().0)).await;
+        let started = Dns::start(settings, Some(FakeController::new().0)).await;
         started.map(drop).expect_err("no authority").to_string()
     };
     for text in [

@@ -1,6 +1,6 @@
 //! The server's identification, and cookies.
 
-use crate::ways::four_ways;
+use crate::endpoints::four_endpoints;
 
 /// The cookie in hexadecimal, in the output of `dig`.
 fn cookie(text: &str) -> String {
@@ -13,9 +13,14 @@ fn cookie(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_told_unless_it_was_set() {
-    let (fixture, ways) = four_ways(|_| {}).await;
-    for way in &ways {
-        assert!(!way.dig(&["hello.fn.test", "+nsid"]).await.contains("NSID"));
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
+    for endpoint in &endpoints {
+        assert!(
+            !endpoint
+                .dig(&["hello.fn.test", "+nsid"])
+                .await
+                .contains("NSID")
+        );
         for name in [
             "version.bind",
             "version.server",
@@ -23,7 +28,7 @@ async fn nothing_is_told_unless_it_was_set() {
             "hostname.bind",
             "authors.bind",
         ] {
-            let text = way.dig(&[name, "TXT", "CH"]).await;
+            let text = endpoint.dig(&[name, "TXT", "CH"]).await;
             assert!(
                 text.contains("status: REFUSED") && !text.contains("fdn"),
                 "{text}"
@@ -35,19 +40,19 @@ async fn nothing_is_told_unless_it_was_set() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_set_is_told() {
-    let (fixture, ways) = four_ways(|s| {
+    let (fixture, endpoints) = four_endpoints(|s| {
         s.identity.nsid = Some("dns-7.example".to_owned());
         s.identity.version = Some("one of many".to_owned());
     })
     .await;
-    for way in &ways {
-        let asked = way.dig(&["hello.fn.test", "+nsid"]).await;
+    for endpoint in &endpoints {
+        let asked = endpoint.dig(&["hello.fn.test", "+nsid"]).await;
         assert!(
             asked.contains("(\"dns-7.example\")") && asked.contains("ANSWER: 2"),
             "{asked}"
         );
         assert!(
-            !way.dig(&["hello.fn.test"]).await.contains("NSID"),
+            !endpoint.dig(&["hello.fn.test"]).await.contains("NSID"),
             "only those who ask"
         );
         for (name, told) in [
@@ -56,10 +61,14 @@ async fn what_was_set_is_told() {
             ("version.bind", "\"one of many\""),
             ("version.server", "\"one of many\""),
         ] {
-            assert_eq!(way.dig(&[name, "TXT", "CH", "+short"]).await.trim(), told);
+            assert_eq!(
+                endpoint.dig(&[name, "TXT", "CH", "+short"]).await.trim(),
+                told
+            );
         }
         assert!(
-            way.dig(&["version.bind", "A", "CH"])
+            endpoint
+                .dig(&["version.bind", "A", "CH"])
                 .await
                 .contains("status: REFUSED")
         );
@@ -69,9 +78,9 @@ async fn what_was_set_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cookies_are_given_out_and_known_again() {
-    let (fixture, ways) = four_ways(|_| {}).await;
-    for way in &ways {
-        let first = way
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
+    for endpoint in &endpoints {
+        let first = endpoint
             .dig(&["hello.fn.test", "+cookie=0123456789abcdef"])
             .await;
         assert!(
@@ -84,7 +93,7 @@ async fn cookies_are_given_out_and_known_again() {
             given.starts_with("0123456789abcdef01000000"),
             "version 1, as RFC 9018 writes it: {given}"
         );
-        let again = way
+        let again = endpoint
             .dig(&["hello.fn.test", &format!("+cookie={given}")])
             .await;
         assert!(
@@ -92,7 +101,7 @@ async fn cookies_are_given_out_and_known_again() {
             "{again}"
         );
         // A cookie of another server is not an error: the answer contains a new one.
-        let strange = way
+        let strange = endpoint
             .dig(&[
                 "hello.fn.test",
                 "+cookie=0123456789abcdef00000000000000000000000000000000",
@@ -104,11 +113,14 @@ async fn cookies_are_given_out_and_known_again() {
         );
         // Also with errors that are answered, and without a question.
         assert!(
-            way.dig(&["example.org", "+cookie"])
+            endpoint
+                .dig(&["example.org", "+cookie"])
                 .await
                 .contains("(good)")
         );
-        let bare = way.dig(&["+header-only", "+cookie=0123456789abcdef"]).await;
+        let bare = endpoint
+            .dig(&["+header-only", "+cookie=0123456789abcdef"])
+            .await;
         assert!(
             bare.contains("NOERROR")
                 && bare.contains("QUERY: 0, ANSWER: 0")
@@ -121,7 +133,7 @@ async fn cookies_are_given_out_and_known_again() {
             "0123456789abcdef01",
             &"ab".repeat(41),
         ] {
-            let text = way
+            let text = endpoint
                 .dig(&["hello.fn.test", &format!("+ednsopt=10:{bytes}")])
                 .await;
             assert!(
@@ -129,7 +141,7 @@ async fn cookies_are_given_out_and_known_again() {
                 "{text}"
             );
         }
-        let none = way.dig(&["hello.fn.test", "+nocookie"]).await;
+        let none = endpoint.dig(&["hello.fn.test", "+nocookie"]).await;
         assert!(!none.contains("COOKIE"), "{none}");
     }
     fixture.dns.stop().await;
@@ -153,19 +165,21 @@ async fn servers_with_one_key_know_each_others_cookies() {
         );
         s.zone = toml::from_str(&record).expect("settings of a zone");
     };
-    let (first, ways) = four_ways(strict).await;
-    let (second, others) = four_ways(strict).await;
-    let (way, other) = (ways[0], others[0]);
-    let ask = async |way: crate::ways::Way, cookie: &str| {
-        way.dig(&["long.fn.test", "TXT", cookie, "+ignore"]).await
+    let (first, endpoints) = four_endpoints(strict).await;
+    let (second, others) = four_endpoints(strict).await;
+    let (endpoint, other) = (endpoints[0], others[0]);
+    let ask = async |endpoint: crate::endpoints::Endpoint, cookie: &str| {
+        endpoint
+            .dig(&["long.fn.test", "TXT", cookie, "+ignore"])
+            .await
     };
-    let without = ask(way, "+cookie=0123456789abcdef").await;
+    let without = ask(endpoint, "+cookie=0123456789abcdef").await;
     assert!(
         without.contains(" tc;") && without.contains("(good)"),
         "{without}"
     );
     let given = format!("+cookie={}", cookie(&without));
-    for server in [way, other] {
+    for server in [endpoint, other] {
         let text = ask(server, &given).await;
         assert!(
             !text.contains(" tc;") && text.contains("ANSWER: 1"),

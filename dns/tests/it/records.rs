@@ -2,7 +2,7 @@
 
 use fdn_dns::Settings;
 
-use crate::ways::{Way, four_ways};
+use crate::endpoints::{Endpoint, four_endpoints};
 
 const ZONE: &str = r#"
 app_service = { alpn = ["h2", "http/1.1"], port = 8443 }
@@ -40,8 +40,8 @@ fn with_records(settings: &mut Settings) {
 }
 
 /// The output of `dig +short`, sorted.
-async fn short(way: &Way, name: &str, kind: &str) -> Vec<String> {
-    let text = way.dig(&[name, kind, "+short"]).await;
+async fn short(endpoint: &Endpoint, name: &str, kind: &str) -> Vec<String> {
+    let text = endpoint.dig(&[name, kind, "+short"]).await;
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
@@ -49,50 +49,56 @@ async fn short(way: &Way, name: &str, kind: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_authorities_services_and_addresses() {
-    let (fixture, ways) = four_ways(with_records).await;
-    for way in &ways {
+    let (fixture, endpoints) = four_endpoints(with_records).await;
+    for endpoint in &endpoints {
         assert_eq!(
-            short(way, "_acme-challenge.hello.fn.test", "TXT").await,
+            short(endpoint, "_acme-challenge.hello.fn.test", "TXT").await,
             ["\"first-value\"", "\"second-value\""]
         );
-        let full = way.dig(&["_acme-challenge.hello.fn.test", "TXT"]).await;
+        let full = endpoint
+            .dig(&["_acme-challenge.hello.fn.test", "TXT"])
+            .await;
         assert!(
             full.contains("_acme-challenge.hello.fn.test. 60 IN\tTXT"),
             "{full}"
         );
         // The app above the record still exists.
-        assert_eq!(short(way, "hello.fn.test", "A").await.len(), 2);
+        assert_eq!(short(endpoint, "hello.fn.test", "A").await.len(), 2);
         // 300 bytes are two character strings of one value.
         let digits = "0123456789".repeat(30);
         let expected = format!("\"{}\" \"{}\"", &digits[..255], &digits[255..]);
-        assert_eq!(short(way, "long.fn.test", "TXT").await, [expected]);
+        assert_eq!(short(endpoint, "long.fn.test", "TXT").await, [expected]);
         assert_eq!(
-            short(way, "fn.test", "CAA").await,
+            short(endpoint, "fn.test", "CAA").await,
             [
                 "0 issue \"ca.example.org; account=7\"",
                 "128 issuewild \";\""
             ]
         );
-        assert_eq!(short(way, "fn.test", "TXT").await, ["\"v=spf1 -all\""]);
-        assert_eq!(short(way, "fn.test", "NS").await, ["ns1.fn.test."]);
+        assert_eq!(short(endpoint, "fn.test", "TXT").await, ["\"v=spf1 -all\""]);
+        assert_eq!(short(endpoint, "fn.test", "NS").await, ["ns1.fn.test."]);
         assert_eq!(
-            short(way, "long.fn.test", "HTTPS").await,
+            short(endpoint, "long.fn.test", "HTTPS").await,
             ["0 hello.fn.test.", "1 . alpn=\"h2,h3\" port=8443"]
         );
         assert_eq!(
-            short(way, "long.fn.test", "SVCB").await,
+            short(endpoint, "long.fn.test", "SVCB").await,
             ["1 svc.example.org. port=53"]
         );
-        assert_eq!(short(way, "long.fn.test", "A").await, ["192.0.2.80"]);
-        assert_eq!(short(way, "long.fn.test", "AAAA").await, ["2001:db8::80"]);
+        assert_eq!(short(endpoint, "long.fn.test", "A").await, ["192.0.2.80"]);
+        assert_eq!(
+            short(endpoint, "long.fn.test", "AAAA").await,
+            ["2001:db8::80"]
+        );
         // Every app has the service record, with the TTL of its addresses.
-        let service = way.dig(&["hello.fn.test", "HTTPS"]).await;
+        let service = endpoint.dig(&["hello.fn.test", "HTTPS"]).await;
         assert!(
             service.contains("hello.fn.test.\t\t20\tIN\tHTTPS\t1 . alpn=\"h2,http/1.1\" port=8443"),
             "{service}"
         );
         assert!(
-            way.dig(&["hello.fn.test", "SVCB"])
+            endpoint
+                .dig(&["hello.fn.test", "SVCB"])
                 .await
                 .contains("ANSWER: 0, AUTHORITY: 1")
         );
@@ -102,22 +108,22 @@ async fn text_authorities_services_and_addresses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wildcards_and_empty_non_terminals() {
-    let (fixture, ways) = four_ways(with_records).await;
-    for way in &ways {
+    let (fixture, endpoints) = four_endpoints(with_records).await;
+    for endpoint in &endpoints {
         for name in ["x.wild.fn.test", "deep.x.wild.fn.test", "*.wild.fn.test"] {
             assert_eq!(
-                short(way, name, "TXT").await,
+                short(endpoint, name, "TXT").await,
                 ["\"from a wildcard\""],
                 "{name}"
             );
-            let owner = way.dig(&[name, "A"]).await;
+            let owner = endpoint.dig(&[name, "A"]).await;
             assert!(
                 owner.contains(&format!("\n{name}.")) && owner.contains("192.0.2.81"),
                 "{owner}"
             );
         }
         assert_eq!(
-            short(way, "leaf.branch.wild.fn.test", "TXT").await,
+            short(endpoint, "leaf.branch.wild.fn.test", "TXT").await,
             ["\"exact\""]
         );
         for (name, code) in [
@@ -128,7 +134,7 @@ async fn wildcards_and_empty_non_terminals() {
             ("y.branch.wild.fn.test", "NXDOMAIN"),
             ("below.leaf.branch.wild.fn.test", "NXDOMAIN"),
         ] {
-            let text = way.dig(&[name, "TXT"]).await;
+            let text = endpoint.dig(&[name, "TXT"]).await;
             assert!(
                 text.contains(&format!("status: {code}"))
                     && text.contains("ANSWER: 0, AUTHORITY: 1"),
@@ -136,7 +142,7 @@ async fn wildcards_and_empty_non_terminals() {
             );
         }
         // The wildcard exists, but not with this type.
-        let other = way.dig(&["x.wild.fn.test", "CAA"]).await;
+        let other = endpoint.dig(&["x.wild.fn.test", "CAA"]).await;
         assert!(
             other.contains("NOERROR") && other.contains("ANSWER: 0, AUTHORITY: 1"),
             "{other}"

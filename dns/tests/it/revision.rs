@@ -6,8 +6,8 @@ use fdn_dns::Settings;
 use crate::certificates::NAME;
 use crate::common::{Fixture, app};
 use crate::encrypted::Encrypted;
+use crate::endpoints::four_endpoints;
 use crate::keys::Keys;
-use crate::ways::four_ways;
 
 /// All bytes differ, so that their order is tested.
 const AT: u64 = 0x0102_0304_0506_0708;
@@ -38,10 +38,10 @@ fn option() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_apps_are_answered_with_it_on_request() {
-    let (fixture, ways) = four_ways(|_| {}).await;
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
     bound(&fixture).await;
     let option = option();
-    for way in &ways {
+    for endpoint in &endpoints {
         for (question, expected) in [
             // Bound, sent to the nearest cluster, and without an address of the type.
             (&["hello.fn.test", "+subnet=192.0.2.0/24"][..], Some(AT)),
@@ -52,13 +52,19 @@ async fn names_of_apps_are_answered_with_it_on_request() {
             (&["nobody.fn.test"], None),
             (&["example.org"], None),
         ] {
-            let text = way.dig(&[question, &[option.as_str()]].concat()).await;
-            assert_eq!(revision(&text), expected, "{way:?} {question:?}: {text}");
-            let unasked = way.dig(question).await;
+            let text = endpoint.dig(&[question, &[option.as_str()]].concat()).await;
+            assert_eq!(
+                revision(&text),
+                expected,
+                "{endpoint:?} {question:?}: {text}"
+            );
+            let unasked = endpoint.dig(question).await;
             assert!(!unasked.contains("OPT="), "{unasked}");
             // With data, the option is somebody else's.
             let strange = format!("{option}:00");
-            let text = way.dig(&[question, &[strange.as_str()]].concat()).await;
+            let text = endpoint
+                .dig(&[question, &[strange.as_str()]].concat())
+                .await;
             assert!(
                 !text.contains("OPT=") && !text.contains("FORMERR"),
                 "{text}"
@@ -70,7 +76,7 @@ async fn names_of_apps_are_answered_with_it_on_request() {
     fixture
         .answers("hello.fn.test", "192.0.2.0/24", &home)
         .await;
-    let text = ways[0].dig(&["hello.fn.test", &option]).await;
+    let text = endpoints[0].dig(&["hello.fn.test", &option]).await;
     assert_eq!(revision(&text), Some(AT + 1), "{text}");
     fixture.dns.stop().await;
 }
@@ -91,10 +97,10 @@ async fn it_stands_beside_all_other_options_and_signatures() {
         settings.transfer = toml::from_str(&key).expect("settings of transfers");
         settings.identity.nsid = Some("dns-1".to_owned());
     };
-    let (fixture, ways) = four_ways(all).await;
+    let (fixture, endpoints) = four_endpoints(all).await;
     bound(&fixture).await;
     let (option, key) = (option(), format!("hmac-sha256:k.fn.test:{SECRET}"));
-    for way in &ways {
+    for endpoint in &endpoints {
         let cookie = "+cookie=0123456789abcdef";
         let beside = [
             "hello.fn.test",
@@ -103,7 +109,7 @@ async fn it_stands_beside_all_other_options_and_signatures() {
             "+nsid",
             "+subnet=192.0.2.0/24",
         ];
-        let text = way
+        let text = endpoint
             .dig(&[&beside[..], &[option.as_str(), "-y", key.as_str()]].concat())
             .await;
         assert_eq!(revision(&text), Some(AT), "{text}");
@@ -122,7 +128,9 @@ async fn it_stands_beside_all_other_options_and_signatures() {
             "{text}"
         );
         // A proof that the type does not exist depends on the app too.
-        let text = way.dig(&["hello.fn.test", "MX", "+dnssec", &option]).await;
+        let text = endpoint
+            .dig(&["hello.fn.test", "MX", "+dnssec", &option])
+            .await;
         assert!(text.contains("NSEC"), "{text}");
         assert_eq!(revision(&text), Some(AT), "{text}");
     }

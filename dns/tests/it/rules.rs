@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use fdn_core::message::{Message, NetworkDesired};
 
 use crate::common::{app, cluster, network};
-use crate::ways::{HELLO_A, OPT, four_ways, head, request};
+use crate::endpoints::{HELLO_A, OPT, four_endpoints, head, request};
 
 /// Asserts that the output of `dig` contains these parts.
 fn has(text: &str, parts: &[&str]) {
@@ -22,16 +22,16 @@ fn has_not(text: &str, parts: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edns_versions_sizes_flags_and_options() {
-    let (fixture, ways) = four_ways(|_| {}).await;
-    for way in &ways {
-        let plain = way.dig(&["hello.fn.test", "+noedns"]).await;
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
+    for endpoint in &endpoints {
+        let plain = endpoint.dig(&["hello.fn.test", "+noedns"]).await;
         has(&plain, &["NOERROR", "ANSWER: 2", "ADDITIONAL: 0"]);
         has_not(&plain, &["OPT PSEUDOSECTION"]);
-        let with = way.dig(&["hello.fn.test", "+bufsize=4096"]).await;
+        let with = endpoint.dig(&["hello.fn.test", "+bufsize=4096"]).await;
         has(&with, &["ANSWER: 2", "EDNS: version: 0, flags:; udp: 1232"]);
         let versions = ["+edns=1", "+edns=255"];
         for version in versions {
-            let text = way
+            let text = endpoint
                 .dig(&["hello.fn.test", version, "+noednsnegotiation"])
                 .await;
             has(
@@ -45,7 +45,7 @@ async fn edns_versions_sizes_flags_and_options() {
             );
         }
         // Unknown options and flags are ignored and not returned; DO is (RFC 3225).
-        let unknown = way
+        let unknown = endpoint
             .dig(&[
                 "hello.fn.test",
                 "+ednsopt=65001:abcd",
@@ -56,18 +56,18 @@ async fn edns_versions_sizes_flags_and_options() {
         has(&unknown, &["NOERROR", "ANSWER: 2", "flags:; udp: 1232"]);
         has_not(&unknown, &["; OPT=", "MBZ", "PAD"]);
         has(
-            &way.dig(&["hello.fn.test", "+dnssec"]).await,
+            &endpoint.dig(&["hello.fn.test", "+dnssec"]).await,
             &["flags: do; udp: 1232"],
         );
         // The option's length exceeds the record.
         let broken = [&OPT[..9], &[0, 5], &[0xfd, 0xe9, 0, 9, 1]].concat();
-        let answer = way
+        let answer = endpoint
             .exchange(&request([1, 0, 0, 1], &[HELLO_A, &broken]))
             .await;
         assert_eq!(
             (head(&answer).code, head(&answer).counts),
             (1, [1, 0, 0, 1]),
-            "{way:?}"
+            "{endpoint:?}"
         );
     }
     fixture.dns.stop().await;
@@ -75,19 +75,19 @@ async fn edns_versions_sizes_flags_and_options() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_opt_record_of_the_root_in_the_additional_section() {
-    let (fixture, ways) = four_ways(|_| {}).await;
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
     let owned = [b"\x01x".as_slice(), OPT].concat();
-    for way in &ways {
+    for endpoint in &endpoints {
         for (counts, rest) in [
             ([1, 0, 0, 2], [HELLO_A, OPT, OPT]),
             ([1, 0, 0, 1], [HELLO_A, &owned, b""]),
         ] {
-            let answer = way.exchange(&request(counts, &rest)).await;
+            let answer = endpoint.exchange(&request(counts, &rest)).await;
             let head = head(&answer);
             assert_eq!(
                 (head.id, head.code, head.counts),
                 (0x1267, 1, [1, 0, 0, 1]),
-                "{way:?}"
+                "{endpoint:?}"
             );
             assert_eq!(
                 &answer[12..],
@@ -95,7 +95,9 @@ async fn one_opt_record_of_the_root_in_the_additional_section() {
                 "question and OPT come back"
             );
         }
-        let early = way.exchange(&request([1, 1, 0, 0], &[HELLO_A, OPT])).await;
+        let early = endpoint
+            .exchange(&request([1, 1, 0, 0], &[HELLO_A, OPT]))
+            .await;
         assert_eq!((head(&early).code, head(&early).counts), (1, [1, 0, 0, 0]));
     }
     fixture.dns.stop().await;
@@ -103,7 +105,7 @@ async fn one_opt_record_of_the_root_in_the_additional_section() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_subnets_are_exact_or_refused() {
-    let (fixture, ways) = four_ways(|_| {}).await;
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
     fixture
         .publish(app(
             "hello",
@@ -122,7 +124,7 @@ async fn client_subnets_are_exact_or_refused() {
             &["127.0.1.1", "127.0.1.2"],
         )
         .await;
-    for way in &ways {
+    for endpoint in &endpoints {
         for (option, shown) in [
             ("+subnet=203.0.113.0/24", "CLIENT-SUBNET: 203.0.113.0/24/24"),
             ("+subnet=203.0.113.7/32", "CLIENT-SUBNET: 203.0.113.7/32/24"),
@@ -142,7 +144,7 @@ async fn client_subnets_are_exact_or_refused() {
             ),
         ] {
             has(
-                &way.dig(&["hello.fn.test", option]).await,
+                &endpoint.dig(&["hello.fn.test", option]).await,
                 &["NOERROR", "ANSWER: 2", shown],
             );
         }
@@ -160,7 +162,7 @@ async fn client_subnets_are_exact_or_refused() {
             ("family 0 with an address", "00000800cb"),
             ("no length", "0001"),
         ] {
-            let text = way
+            let text = endpoint
                 .dig(&["hello.fn.test", &format!("+ednsopt=8:{bytes}")])
                 .await;
             has(
@@ -171,8 +173,8 @@ async fn client_subnets_are_exact_or_refused() {
             assert!(text.contains(";hello.fn.test."), "{why}: {text}");
         }
         // Without the option the resolver's address represents its clients, and no option is returned.
-        let own = way.dig(&["hello.fn.test"]).await;
-        let third = if way.server.is_ipv4() {
+        let own = endpoint.dig(&["hello.fn.test"]).await;
+        let third = if endpoint.server.is_ipv4() {
             "127.0.3."
         } else {
             "127.0.2."
@@ -181,11 +183,15 @@ async fn client_subnets_are_exact_or_refused() {
         has_not(&own, &["CLIENT-SUBNET"]);
         // Answers that are the same for all clients have scope 0.
         has(
-            &way.dig(&["fn.test", "SOA", "+subnet=203.0.113.0/24"]).await,
+            &endpoint
+                .dig(&["fn.test", "SOA", "+subnet=203.0.113.0/24"])
+                .await,
             &["CLIENT-SUBNET: 203.0.113.0/24/0"],
         );
         has_not(
-            &way.dig(&["example.org", "+subnet=203.0.113.0/24"]).await,
+            &endpoint
+                .dig(&["example.org", "+subnet=203.0.113.0/24"])
+                .await,
             &["CLIENT-SUBNET"],
         );
     }
@@ -223,13 +229,13 @@ fn size(text: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_is_truncated_and_whole_over_tcp() {
-    let (fixture, ways) = four_ways(|s| {
+    let (fixture, endpoints) = four_endpoints(|s| {
         s.answer.max_addresses = 255;
         s.limit.amplification = 0;
     })
     .await;
     crowd(&fixture, 100).await;
-    for way in &ways {
+    for endpoint in &endpoints {
         for (option, limit) in [
             ("+noedns", 512),
             ("+bufsize=512", 512),
@@ -237,8 +243,8 @@ async fn what_does_not_fit_is_truncated_and_whole_over_tcp() {
             ("+bufsize=1232", 1232),
             ("+bufsize=65535", 1232),
         ] {
-            let text = way.dig(&["hello.fn.test", option, "+ignore"]).await;
-            if way.tcp {
+            let text = endpoint.dig(&["hello.fn.test", option, "+ignore"]).await;
+            if endpoint.tcp {
                 has(&text, &["flags: qr aa;", "ANSWER: 100"]);
             } else {
                 has(
@@ -254,16 +260,18 @@ async fn what_does_not_fit_is_truncated_and_whole_over_tcp() {
             }
         }
         // `dig` retries over TCP by itself.
-        has(&way.dig(&["hello.fn.test"]).await, &["ANSWER: 100"]);
+        has(&endpoint.dig(&["hello.fn.test"]).await, &["ANSWER: 100"]);
     }
     fixture.dns.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_come_back_as_spelled_and_compressed() {
-    let (fixture, ways) = four_ways(|_| {}).await;
-    for way in &ways {
-        let text = way.dig(&["HeLLo.Fn.TesT", "+subnet=203.0.113.0/24"]).await;
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
+    for endpoint in &endpoints {
+        let text = endpoint
+            .dig(&["HeLLo.Fn.TesT", "+subnet=203.0.113.0/24"])
+            .await;
         has(
             &text,
             &[
@@ -274,10 +282,10 @@ async fn names_come_back_as_spelled_and_compressed() {
         );
         assert!(size(&text) <= 96, "{text}");
         has(
-            &way.dig(&["NoBody.Fn.TesT"]).await,
+            &endpoint.dig(&["NoBody.Fn.TesT"]).await,
             &["NXDOMAIN", "Fn.TesT.\t\t30\tIN\tSOA"],
         );
-        let answer = way.exchange(&request([1, 0, 0, 0], &[HELLO_A])).await;
+        let answer = endpoint.exchange(&request([1, 0, 0, 0], &[HELLO_A])).await;
         // Both owner names are pointers to the question's name (RFC 1035, section 4.1.4).
         let records = &answer[12 + HELLO_A.len()..];
         assert_eq!(records.len(), 2 * 16);
@@ -288,14 +296,14 @@ async fn names_come_back_as_spelled_and_compressed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_is_minimal() {
-    let (fixture, ways) = four_ways(|_| {}).await;
-    for way in &ways {
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
+    for endpoint in &endpoints {
         for name in ["hello.fn.test", "fn.test"] {
-            let text = way.dig(&[name, "ANY"]).await;
+            let text = endpoint.dig(&[name, "ANY"]).await;
             has(&text, &["NOERROR", "ANSWER: 1", "HINFO\t\"RFC8482\" \"\""]);
         }
         has(
-            &way.dig(&["nobody.fn.test", "ANY"]).await,
+            &endpoint.dig(&["nobody.fn.test", "ANY"]).await,
             &["NXDOMAIN", "ANSWER: 0"],
         );
     }
@@ -304,10 +312,10 @@ async fn any_is_minimal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_done_is_said() {
-    let (fixture, ways) = four_ways(|_| {}).await;
-    for way in &ways {
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
+    for endpoint in &endpoints {
         for opcode in ["1", "2", "3", "4", "5", "15"] {
-            let text = way
+            let text = endpoint
                 .dig(&["hello.fn.test", &format!("+opcode={opcode}")])
                 .await;
             has(
@@ -326,7 +334,7 @@ async fn what_is_not_done_is_said() {
             ["hello.fn.test", "A", "-c", "ANY"],
             ["hello.fn.test", "TXT", "-c", "CH"],
         ] {
-            let text = way.dig(&arguments).await;
+            let text = endpoint.dig(&arguments).await;
             has(
                 &text,
                 &[
@@ -345,7 +353,7 @@ async fn what_is_not_done_is_said() {
             ("TYPE249", "NOTIMP"),
             ("TYPE250", "NOTIMP"),
         ] {
-            let text = way.dig(&["hello.fn.test", kind]).await;
+            let text = endpoint.dig(&["hello.fn.test", kind]).await;
             has(
                 &text,
                 &[
@@ -357,18 +365,20 @@ async fn what_is_not_done_is_said() {
         }
         for kind in ["TYPE65280", "MX", "URI", "DS", "DNSKEY", "SRV"] {
             has(
-                &way.dig(&["hello.fn.test", kind]).await,
+                &endpoint.dig(&["hello.fn.test", kind]).await,
                 &["NOERROR", "ANSWER: 0, AUTHORITY: 1", "IN\tSOA"],
             );
         }
         // Zone transfers: types 252 and 251 (RFC 5936, section 2.2.1).
         for kind in [252, 251] {
             let question = [b"\x02fn\x04test\x00\x00".as_slice(), &[kind], b"\x00\x01"].concat();
-            let answer = way.exchange(&request([1, 0, 0, 0], &[&question])).await;
+            let answer = endpoint
+                .exchange(&request([1, 0, 0, 0], &[&question]))
+                .await;
             assert_eq!(
                 (head(&answer).code, head(&answer).counts),
                 (5, [1, 0, 0, 0]),
-                "{way:?}"
+                "{endpoint:?}"
             );
         }
     }
@@ -377,22 +387,24 @@ async fn what_is_not_done_is_said() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_question_each() {
-    let (fixture, ways) = four_ways(|_| {}).await;
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
     // The second question is for AAAA of the same name, by a pointer.
     let second = b"\xc0\x0c\x00\x1c\x00\x01".as_slice();
-    for way in &ways {
-        let two = way
+    for endpoint in &endpoints {
+        let two = endpoint
             .exchange(&request([2, 0, 0, 1], &[HELLO_A, second, OPT]))
             .await;
         assert_eq!(
             (head(&two).code, head(&two).counts),
             (1, [2, 0, 0, 1]),
-            "{way:?}"
+            "{endpoint:?}"
         );
         assert_eq!(&two[12..], [HELLO_A, second, OPT].concat());
-        let none = way.exchange(&request([0, 0, 0, 1], &[OPT])).await;
+        let none = endpoint.exchange(&request([0, 0, 0, 1], &[OPT])).await;
         assert_eq!((head(&none).code, head(&none).counts), (1, [0, 0, 0, 1]));
-        let lied = way.exchange(&request([0xffff, 0, 0, 0], &[HELLO_A])).await;
+        let lied = endpoint
+            .exchange(&request([0xffff, 0, 0, 0], &[HELLO_A]))
+            .await;
         assert_eq!((head(&lied).code, head(&lied).counts), (1, [0, 0, 0, 0]));
     }
     fixture.dns.stop().await;
@@ -400,14 +412,14 @@ async fn one_question_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn negative_answers_carry_the_soa() {
-    let (fixture, ways) = four_ways(|_| {}).await;
+    let (fixture, endpoints) = four_endpoints(|_| {}).await;
     fixture.publish(app("a-b", 3, &[])).await;
     fixture
         .answers("a-b.fn.test", "192.0.2.0/24", &["127.0.1.1", "127.0.1.2"])
         .await;
     let soa = "fn.test.\t\t30\tIN\tSOA\tns1.fn.test. hostmaster.fn.test. 3 3600 600 604800 30";
-    for way in &ways {
-        let missing = way.dig(&["nobody.fn.test"]).await;
+    for endpoint in &endpoints {
+        let missing = endpoint.dig(&["nobody.fn.test"]).await;
         has(
             &missing,
             &[
@@ -418,12 +430,12 @@ async fn negative_answers_carry_the_soa() {
             ],
         );
         has(
-            &way.dig(&["below.nobody.fn.test"]).await,
+            &endpoint.dig(&["below.nobody.fn.test"]).await,
             &["status: NXDOMAIN", soa],
         );
         // No gateway has an IPv6 address: the name exists, but not the type.
         has(
-            &way.dig(&["hello.fn.test", "AAAA"]).await,
+            &endpoint.dig(&["hello.fn.test", "AAAA"]).await,
             &[
                 "status: NOERROR",
                 "flags: qr aa;",
@@ -433,7 +445,7 @@ async fn negative_answers_carry_the_soa() {
         );
         // No name below an app exists (RFC 8020).
         has(
-            &way.dig(&["www.hello.fn.test"]).await,
+            &endpoint.dig(&["www.hello.fn.test"]).await,
             &["status: NXDOMAIN", soa],
         );
     }

@@ -1,11 +1,11 @@
-//! Where the answers come from: the centre and the disk; and what is reported back.
+//! Where the answers come from: the controller and the disk; and what is reported back.
 
 use fdn_core::message::{BindingsDesired, Message};
 use fdn_core::{AppName, Revision};
 use fdn_dns::Dns;
 use fdn_testkit::wait;
 
-use crate::common::{Fixture, Teller, app, network, settings};
+use crate::common::{FakeController, Fixture, app, network, settings};
 
 const EU: [&str; 2] = ["127.0.1.1", "127.0.1.2"];
 const US: [&str; 2] = ["127.0.2.1", "127.0.2.2"];
@@ -137,7 +137,7 @@ async fn a_restart_without_anybody_answers_from_disk_at_once() {
     let Fixture { dns, dir, .. } = fixture;
     dns.stop().await;
 
-    // A centre without data.
+    // A controller without data.
     let again = settings(dir.path());
     let fixture = Fixture::on(dir, again).await;
     assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
@@ -186,7 +186,7 @@ async fn demand_is_reported() {
     let prefix = "203.0.113.0/24".parse().expect("prefix");
     let mut seen = 0;
     wait::until("three questions to be reported", async || {
-        for message in fixture.centre.reports() {
+        for message in fixture.controller.reports() {
             let Message::DemandReport(report) = message else {
                 panic!("not a demand report")
             };
@@ -242,7 +242,7 @@ async fn a_taken_address_is_said_with_its_key() {
     let dir = tempfile::tempdir().expect("folder");
     let mut second = settings(dir.path());
     second.listen = vec![fixture.dns.address()];
-    let error = Dns::start(second, Some(Teller::new().0))
+    let error = Dns::start(second, Some(FakeController::new().0))
         .await
         .err()
         .expect("refused")

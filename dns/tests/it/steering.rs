@@ -160,7 +160,7 @@ async fn orphan(gateways: [SocketAddr; 2], change: impl Fn(&mut Settings)) -> Fi
     let mut again = settings(dir.path());
     change(&mut again);
     let fixture = Fixture::on(dir, again).await;
-    fixture.centre.away();
+    fixture.controller.disconnect();
     fixture
 }
 
@@ -394,13 +394,13 @@ mod soak {
         named
     }
 
-    /// The promised time is `Pace::leaves_within`, or less if a check fails immediately.
+    /// The promised time is `CheckSchedule::leaves_within`, or less if a check fails immediately.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_cluster_that_dies_in_any_way_is_named_no_longer_than_promised() {
         let health = HealthSettings::default();
-        let pace = health.pace();
-        let promised = pace.leaves_within() + LATE;
-        let at_once = (pace.interval * health.fall).min(pace.leaves_within()) + LATE;
+        let schedule = health.schedule();
+        let promised = schedule.leaves_within() + LATE;
+        let at_once = (schedule.interval * health.fall).min(schedule.leaves_within()) + LATE;
         for how in [Death::Sick, Death::Closed, Death::Silent] {
             let bound = if how == Death::Silent {
                 promised

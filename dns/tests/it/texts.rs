@@ -3,11 +3,11 @@
 use fdn_core::Revision;
 use fdn_core::feed::Frame;
 use fdn_core::message::{Message, TxtDesired, TxtRecords};
-use fdn_link::Told;
+use fdn_link::FeedEvent;
 use fdn_testkit::wait;
 
 use crate::common::{Fixture, bindings, network, settings};
-use crate::ways::{Way, four_ways};
+use crate::endpoints::{Endpoint, four_endpoints};
 
 const NAME: &str = "_acme-challenge.hello.fn.test";
 const ZONE: &str = r#"
@@ -65,15 +65,16 @@ pub(crate) async fn values(fixture: &Fixture, name: &str, expected: &[&str]) {
     .await;
 }
 
-async fn short(way: &Way, name: &str, kind: &str) -> Vec<String> {
-    sorted(&way.dig(&[name, kind, "+short"]).await)
+async fn short(endpoint: &Endpoint, name: &str, kind: &str) -> Vec<String> {
+    sorted(&endpoint.dig(&[name, kind, "+short"]).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_answered_beside_all_else() {
-    let (fixture, ways) =
-        four_ways(|settings| settings.zone = toml::from_str(ZONE).expect("settings of a zone"))
-            .await;
+    let (fixture, endpoints) = four_endpoints(|settings| {
+        settings.zone = toml::from_str(ZONE).expect("settings of a zone")
+    })
+    .await;
     fixture.publish(told(NAME, 10, &["one", "two"])).await;
     fixture
         .publish(told("both.fn.test", 11, &["api", "own"]))
@@ -85,42 +86,42 @@ async fn they_are_answered_beside_all_else() {
     fixture.publish(told("hello.fn.test", 13, &["no"])).await;
     fixture.publish(told("last.fn.test", 14, &["last"])).await;
     values(&fixture, "last.fn.test", &["last"]).await;
-    for way in &ways {
-        assert_eq!(short(way, NAME, "TXT").await, ["\"one\"", "\"two\""]);
-        let full = way.dig(&[NAME, "TXT", "+subnet=192.0.2.0/24"]).await;
+    for endpoint in &endpoints {
+        assert_eq!(short(endpoint, NAME, "TXT").await, ["\"one\"", "\"two\""]);
+        let full = endpoint.dig(&[NAME, "TXT", "+subnet=192.0.2.0/24"]).await;
         assert!(
             full.contains("_acme-challenge.hello.fn.test. 60 IN\tTXT"),
             "{full}"
         );
         assert!(full.contains("CLIENT-SUBNET: 192.0.2.0/24/0"), "{full}");
-        assert_eq!(short(way, "hello.fn.test", "A").await.len(), 2);
-        assert!(short(way, "hello.fn.test", "TXT").await.is_empty());
+        assert_eq!(short(endpoint, "hello.fn.test", "A").await.len(), 2);
+        assert!(short(endpoint, "hello.fn.test", "TXT").await.is_empty());
         // The operator's own values and TTL take precedence, each value once.
         assert_eq!(
-            short(way, "both.fn.test", "TXT").await,
+            short(endpoint, "both.fn.test", "TXT").await,
             ["\"api\"", "\"own\""]
         );
-        let full = way.dig(&["both.fn.test", "TXT"]).await;
+        let full = endpoint.dig(&["both.fn.test", "TXT"]).await;
         assert!(full.contains("300\tIN\tTXT\t\"api\""), "{full}");
         assert_eq!(
-            short(way, "both.fn.test", "CAA").await,
+            short(endpoint, "both.fn.test", "CAA").await,
             ["0 issue \"ca.example.org\""]
         );
         // Names that exist, even as empty non-terminals, are not covered by the wildcard.
         for name in [NAME, "between.fn.test", "_a.between.fn.test"] {
-            let other = way.dig(&[name, "MX"]).await;
+            let other = endpoint.dig(&[name, "MX"]).await;
             assert!(
                 other.contains("NOERROR") && other.contains("ANSWER: 0, AUTHORITY: 1"),
                 "{other}"
             );
         }
-        assert!(short(way, "between.fn.test", "TXT").await.is_empty());
+        assert!(short(endpoint, "between.fn.test", "TXT").await.is_empty());
         for name in ["x.between.fn.test", "_b.hello.fn.test"] {
-            let absent = way.dig(&[name, "TXT"]).await;
+            let absent = endpoint.dig(&[name, "TXT"]).await;
             assert!(absent.contains("NXDOMAIN"), "{absent}");
         }
         assert_eq!(
-            short(way, "other.fn.test", "TXT").await,
+            short(endpoint, "other.fn.test", "TXT").await,
             ["\"from a wildcard\""]
         );
     }
@@ -176,15 +177,15 @@ async fn snapshots_repair_what_was_missed() {
         Frame::Bindings(bindings("hello", 2, &[])),
         Frame::Txt(desired(NAME, 15, &["one", "two"], None)),
     ];
-    let snapshot = || Told::Snapshot(Revision(20), frames.clone());
-    fixture.centre.tell(snapshot()).await;
+    let snapshot = || FeedEvent::Snapshot(Revision(20), frames.clone());
+    fixture.controller.send_event(snapshot()).await;
     values(&fixture, NAME, &["one", "two"]).await;
     // Records newer than the snapshot stay, also if the snapshot is repeated.
     fixture
         .publish(told("_b.hello.fn.test", 21, &["new"]))
         .await;
     values(&fixture, "_b.hello.fn.test", &["new"]).await;
-    fixture.centre.tell(snapshot()).await;
+    fixture.controller.send_event(snapshot()).await;
     fixture.publish(told(NAME, 22, &["three"])).await;
     values(&fixture, NAME, &["three"]).await;
     values(&fixture, "_b.hello.fn.test", &["new"]).await;

@@ -11,7 +11,7 @@ use fdn_testkit::{ports, wait};
 use tokio::net::UdpSocket;
 
 use crate::common::{Fixture, app, dig};
-use crate::ways::{four_ways, head};
+use crate::endpoints::{four_endpoints, head};
 
 const ZONE: &str = r#"
 serial = 100
@@ -97,13 +97,13 @@ fn records(text: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_a_key_gets_the_fixed_part_whole() {
     let dir = tempfile::tempdir().expect("folder");
-    let (fixture, ways) = four_ways(|s| keyed(s, dir.path())).await;
+    let (fixture, endpoints) = four_endpoints(|s| keyed(s, dir.path())).await;
     let soa = "fn.test. 3600 IN SOA ns1.fn.test. hostmaster.fn.test. 102 3600 600 604800 30";
-    for way in ways.iter().filter(|way| way.tcp) {
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.tcp) {
         for bits in ["256", "384", "512"] {
             let key = key(bits, SECRET);
             for kind in ["AXFR", "IXFR=101", "IXFR=4294967000"] {
-                let text = way.dig(&["fn.test", kind, "-y", &key]).await;
+                let text = endpoint.dig(&["fn.test", kind, "-y", &key]).await;
                 // `dig` verifies the signatures of all messages, and reports an error.
                 assert!(
                     !text.contains("erify") && !text.contains("failed"),
@@ -127,20 +127,20 @@ async fn who_has_a_key_gets_the_fixed_part_whole() {
             }
             // A client with the newest version gets a single SOA record (RFC 1995, section 2).
             for kind in ["IXFR=102", "IXFR=103"] {
-                let text = way.dig(&["fn.test", kind, "-y", &key]).await;
+                let text = endpoint.dig(&["fn.test", kind, "-y", &key]).await;
                 assert_eq!(records(&text), [soa], "{kind}: {text}");
             }
         }
     }
     let key = key("256", SECRET);
-    for way in &ways {
+    for endpoint in &endpoints {
         // Any query may be signed, and gets a signed answer.
         for (name, kind, expected) in [
             ("fn.test", "SOA", soa),
             ("hello.fn.test", "A", "hello.fn.test. 20 IN A 127.0."),
             ("nobody.fn.test", "A", "IN SOA"),
         ] {
-            let text = way.dig(&[name, kind, "-y", &key]).await;
+            let text = endpoint.dig(&[name, kind, "-y", &key]).await;
             assert!(
                 !text.contains("erify") && text.contains(";; TSIG PSEUDOSECTION"),
                 "{text}"
@@ -155,7 +155,7 @@ async fn who_has_a_key_gets_the_fixed_part_whole() {
         }
     }
     // Over UDP the answer is a single SOA record.
-    let text = ways[0]
+    let text = endpoints[0]
         .dig(&["fn.test", "IXFR=5", "-y", &key, "+notcp"])
         .await;
     assert_eq!(records(&text), [soa], "{text}");
@@ -177,27 +177,27 @@ async fn who_has_a_key_gets_the_fixed_part_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_else_gets_it() {
     let dir = tempfile::tempdir().expect("folder");
-    let (fixture, ways) = four_ways(|s| keyed(s, dir.path())).await;
+    let (fixture, endpoints) = four_endpoints(|s| keyed(s, dir.path())).await;
     let good = key("256", SECRET);
     let wrong = key("256", OTHER);
     let strange = format!("hmac-sha256:nobody.fn.test:{SECRET}");
     let mixed = format!("hmac-sha512:k256.fn.test:{SECRET}");
-    for way in &ways {
+    for endpoint in &endpoints {
         // A wrong secret, name or algorithm; for any query.
         for (key, expected) in [(&wrong, "BADSIG"), (&strange, "BADKEY"), (&mixed, "BADKEY")] {
-            let text = way.dig(&["hello.fn.test", "A", "-y", key]).await;
+            let text = endpoint.dig(&["hello.fn.test", "A", "-y", key]).await;
             assert!(
                 text.contains("status: NOTAUTH") && text.contains("ANSWER: 0"),
                 "{text}"
             );
             assert!(text.contains(&format!(" {expected} 0")), "{text}");
-            if way.tcp {
-                let text = kdig(way.server, &["fn.test", "AXFR", "-y", key]).await;
+            if endpoint.tcp {
+                let text = kdig(endpoint.server, &["fn.test", "AXFR", "-y", key]).await;
                 assert!(text.contains(&format!("error '{expected}'")), "{text}");
             }
         }
     }
-    for way in ways.iter().filter(|way| way.tcp) {
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.tcp) {
         for (arguments, expected) in [
             // Without a key.
             (&["fn.test", "AXFR"][..], "REFUSED"),
@@ -207,7 +207,7 @@ async fn nobody_else_gets_it() {
             (&["hello.fn.test", "AXFR", "-y", &good], "NOTAUTH"),
             (&["example.org", "AXFR", "-y", &good], "NOTAUTH"),
         ] {
-            let text = kdig(way.server, arguments).await;
+            let text = kdig(endpoint.server, arguments).await;
             assert!(
                 text.contains(&format!("error '{expected}'")),
                 "{arguments:?}: {text}"
@@ -225,7 +225,7 @@ async fn nobody_else_gets_it() {
 async fn a_zone_longer_than_a_message_comes_in_several() {
     let dir = tempfile::tempdir().expect("folder");
     let text = "x".repeat(250);
-    let (fixture, ways) = four_ways(|s| {
+    let (fixture, endpoints) = four_endpoints(|s| {
         keyed(s, dir.path());
         let many: String = (0..500)
             .map(|n| format!("[[records]]\nname = \"n{n:03}.fn.test\"\ntxt = [\"{text}\"]\n"))
@@ -233,8 +233,8 @@ async fn a_zone_longer_than_a_message_comes_in_several() {
         s.zone = toml::from_str(&format!("{ZONE}\n{many}")).expect("settings of a zone");
     })
     .await;
-    for way in ways.iter().filter(|way| way.tcp) {
-        let got = way
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.tcp) {
+        let got = endpoint
             .dig(&["fn.test", "AXFR", "-y", &key("512", SECRET)])
             .await;
         assert!(

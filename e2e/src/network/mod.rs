@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use fdn_testkit::postgres::PostgresServer;
 use fdn_testkit::process::Process;
 use fdn_testkit::rabbitmq::RabbitServer;
-use fdn_testkit::{ports, turns, wait};
+use fdn_testkit::{exclusive, ports, wait};
 use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 
@@ -80,7 +80,7 @@ impl Network {
     /// # Errors
     /// When a part does not start, or this machine gives no namespace.
     pub async fn start_apart(deadlines: Deadlines) -> Result<Self> {
-        let turn = turns::turn().await;
+        let turn = exclusive::lock().await;
         let folder = folder()?;
         let namespace = Namespace::start(folder.path(), REGIONS.len(), NODES).await?;
         let network = Self::begin(deadlines, turn, folder, Some(namespace), "").await?;
@@ -109,7 +109,7 @@ impl Network {
     /// # Errors
     /// When a part does not start; its log is part of the message.
     pub async fn without_nodes_set(deadlines: Deadlines, controller: &str) -> Result<Self> {
-        let turn = turns::turn().await;
+        let turn = exclusive::lock().await;
         Self::begin(deadlines, turn, folder()?, None, controller).await
     }
 

@@ -15,7 +15,7 @@ async fn a_version_that_breaks_its_objective_loses_its_calls_and_one_that_keeps_
     let (one, two, three) = (
         file("one.wasm", components::hello("one")),
         // It passes the probe before it is accepted, which calls `/`.
-        file("two.wasm", components::misbehaving()),
+        file("two.wasm", components::faulty()),
         file("three.wasm", components::hello("three")),
     );
     let client = fdn_service::http_client::build(wait::PATIENCE).expect("a client");

@@ -90,7 +90,7 @@ async fn a_function_that_misbehaves_ends_in_a_clean_error_and_harms_no_neighbour
         network.folder().join("bad.wasm"),
         network.folder().join("good.wasm"),
     );
-    std::fs::write(&bad, components::misbehaving()).expect("the folder takes a file");
+    std::fs::write(&bad, components::faulty()).expect("the folder takes a file");
     std::fs::write(&good, components::hello("still here")).expect("the folder takes a file");
     let manifest = network.folder().join("bad.toml");
     std::fs::write(

@@ -54,9 +54,9 @@ fn interval(cluster: &mut Membership, now: Millis, others: &[Key]) {
     for other in others {
         // A separate ping for each member, as the actor sends them.
         black_box(cluster.opinions(now));
-        let granted = cluster.pinged(now, *other, &mine, &mut changes);
+        let granted = cluster.on_ping(now, *other, &mine, &mut changes);
         black_box((granted, cluster.opinions(now)));
-        cluster.answered(now, *other, (now, true), &mine, &mut changes);
+        cluster.on_ack(now, *other, (now, true), &mine, &mut changes);
     }
     black_box(cluster.acts_until());
     cluster.tick(now, &mut changes);

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::actor::{Actor, Beginning, Command, End, Sources};
+use crate::actor::{Actor, ActorParts, Command, End, Sources};
 use crate::error::ClusterError;
 use crate::head::LeaseView;
 use crate::head::lease::LeaseStore;
@@ -131,8 +131,8 @@ impl Cluster {
         tokio::spawn(accept(Arc::clone(&links), listener));
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let (ends, ended) = mpsc::unbounded_channel();
-        let (made, lists) = mpsc::channel(settings.global.in_flight);
-        let (view, lease) = watch::channel(LeaseView::Away);
+        let (batches, batches_receiver) = mpsc::channel(settings.global.in_flight);
+        let (view, lease) = watch::channel(LeaseView::Unavailable);
         if let Some(store) = parts.leases.filter(|_| settings.candidate) {
             let keeper = keep_lease(store, parts.cluster.clone(), me.node.clone(), view);
             let stop = stop.clone();
@@ -140,21 +140,21 @@ impl Cluster {
         }
         info!(node = %me.node, %address, "listening for the other nodes of the cluster");
         let (changed, changes) = watch::channel(0);
-        let actor = Actor::new(Beginning {
+        let actor = Actor::new(ActorParts {
             changed,
             cluster: parts.cluster,
             me,
             settings,
             host: parts.host,
             links,
-            made,
+            batches,
             rng,
         })?;
         let task = tokio::spawn(actor.run(Sources {
             frames,
             commands: inbox,
             ends: ended,
-            made: lists,
+            batches: batches_receiver,
             lease,
         }));
         Ok(Self {
@@ -329,7 +329,7 @@ async fn keep_lease(
     let mut unanswered = Duration::ZERO;
     let pause = LEASE / 4;
     loop {
-        match tokio::time::timeout(pause, store.ask(&cluster, &request)).await {
+        match tokio::time::timeout(pause, store.acquire(&cluster, &request)).await {
             Ok(Ok(lease)) => {
                 unanswered = Duration::ZERO;
                 let is_mine = lease.holder == request.node
@@ -347,7 +347,7 @@ async fn keep_lease(
         tokio::time::sleep(pause).await;
         unanswered += pause;
         if unanswered > LEASE {
-            view.send_replace(LeaseView::Away);
+            view.send_replace(LeaseView::Unavailable);
         }
     }
 }

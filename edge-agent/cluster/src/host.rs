@@ -91,7 +91,7 @@ pub struct StartOrder {
 
 /// News of an instance that this node requested, after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InstanceNews {
+pub enum InstanceEvent {
     /// The instance has ended.
     Ended(TaskId),
     /// The instance could not be started.
@@ -113,7 +113,7 @@ pub trait Host: Send + 'static {
     fn end(&mut self, task: TaskId);
 
     /// Receives news of an instance that this node requested.
-    fn news(&mut self, news: InstanceNews) {
-        let _ = news;
+    fn instance_event(&mut self, event: InstanceEvent) {
+        let _ = event;
     }
 }

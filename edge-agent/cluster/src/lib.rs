@@ -48,7 +48,7 @@ pub mod tls {
 pub use cluster::{Cluster, ClusterParts, Outcomes};
 pub use error::ClusterError;
 pub use fdn_scheduling::instance::TaskId;
-pub use host::{Host, InstanceNews, Outcome, Reason, ScalingTask, Settlement, StartOrder};
+pub use host::{Host, InstanceEvent, Outcome, Reason, ScalingTask, Settlement, StartOrder};
 pub use metrics::Metrics;
 pub use peer::{PeerDialer, Peers};
 pub use settings::ClusterSettings;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use fdn_scheduling::NodeIndex;
 use fdn_scheduling::commit::{
-    Choice, List, Look, NodeRecord, PreScheduler, Store, Ties, View, Wanted,
+    Choice, List, ListRequest, NodeRecord, NodeSelection, PreScheduler, Store, Ties, View,
 };
 use fdn_scheduling::instance::{ByRoom, Term};
 use rand::SeedableRng;
@@ -27,12 +27,12 @@ const JOBS: usize = 4;
 struct Job {
     /// Records that changed since its last job.
     news: Vec<(NodeIndex, NodeRecord)>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<ListRequest>,
 }
 
 /// Lists made for the global scheduler of a term.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct ListBatch {
     pub(crate) term: Term,
     worker: usize,
     pub(crate) lists: Vec<List>,
@@ -44,7 +44,7 @@ struct Worker {
     /// The number of the change up to which its copy of the records is current.
     seen: u64,
     /// Tasks given to it but not sent yet.
-    pending: Vec<Wanted>,
+    pending: Vec<ListRequest>,
     /// The number of tasks sent to it and not yet returned.
     at_work: usize,
 }
@@ -57,19 +57,19 @@ pub(crate) struct PreSchedulers {
 }
 
 impl PreSchedulers {
-    /// Starts the threads; their lists go to `made`.
+    /// Starts the threads; their lists go to `batches`.
     pub(crate) fn start(
         term: Term,
         settings: &GlobalStageSettings,
-        made: &mpsc::Sender<Made>,
+        batches: &mpsc::Sender<ListBatch>,
         metrics: Metrics,
     ) -> std::io::Result<Self> {
         let start = |at: usize| {
             let (jobs, inbox) = sync_channel(JOBS);
-            let (made, choice) = (made.clone(), choice(settings));
+            let (batches, choice) = (batches.clone(), choice(settings));
             std::thread::Builder::new()
                 .name(format!("fdn-pre-{at}"))
-                .spawn(move || work(&inbox, &made, term, at, choice))?;
+                .spawn(move || work(&inbox, &batches, term, at, choice))?;
             Ok(Worker {
                 jobs,
                 seen: 0,
@@ -91,7 +91,7 @@ impl PreSchedulers {
     }
 
     /// Gives a task to the pre-scheduler with the fewest tasks.
-    pub(crate) fn give(&mut self, wanted: Wanted) {
+    pub(crate) fn enqueue(&mut self, wanted: ListRequest) {
         let load = |worker: &&mut Worker| worker.at_work + worker.pending.len();
         if let Some(worker) = self.workers.iter_mut().min_by_key(load) {
             worker.pending.push(wanted);
@@ -123,10 +123,10 @@ impl PreSchedulers {
     }
 
     /// Handles the end of a job.
-    pub(crate) fn done(&mut self, made: &Made) {
+    pub(crate) fn done(&mut self, batch: &ListBatch) {
         self.metrics.jobs.dec();
-        if let Some(worker) = self.workers.get_mut(made.worker) {
-            worker.at_work = worker.at_work.saturating_sub(made.lists.len());
+        if let Some(worker) = self.workers.get_mut(batch.worker) {
+            worker.at_work = worker.at_work.saturating_sub(batch.lists.len());
         }
     }
 }
@@ -140,14 +140,14 @@ impl Drop for PreSchedulers {
 fn choice(settings: &GlobalStageSettings) -> Choice {
     Choice {
         length: settings.list,
-        look: Look::Sample(settings.sample),
+        selection: NodeSelection::Sample(settings.sample),
         ties: Ties::Random,
     }
 }
 
 fn work(
     inbox: &Receiver<Job>,
-    made: &mpsc::Sender<Made>,
+    batches: &mpsc::Sender<ListBatch>,
     term: Term,
     worker: usize,
     choice: Choice,
@@ -159,17 +159,17 @@ fn work(
         for (node, record) in job.news {
             view.apply(node, record);
         }
-        let mut make = |wanted: &Wanted| {
+        let mut make = |wanted: &ListRequest| {
             let mut list = List::default();
-            scheduler.list_wanted(wanted, view.records(), &mut rng, &mut list);
+            scheduler.list_for(wanted, view.records(), &mut rng, &mut list);
             list
         };
-        let made_now = Made {
+        let batch = ListBatch {
             term,
             worker,
             lists: job.wanted.iter().map(&mut make).collect(),
         };
-        if made.blocking_send(made_now).is_err() {
+        if batches.blocking_send(batch).is_err() {
             return;
         }
     }
@@ -194,7 +194,7 @@ mod tests {
             lease: Millis::new(1e9),
             ..ListSettings::default()
         });
-        let (sender, mut made) = mpsc::channel(16);
+        let (sender, mut batches) = mpsc::channel(16);
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let stage = GlobalStageSettings {
             pre_schedulers: 3,
@@ -217,10 +217,10 @@ mod tests {
         let mut placed = 0;
         while placed < 200 {
             while let Some(wanted) = global.take(now, &mut actions) {
-                pool.give(wanted);
+                pool.enqueue(wanted);
             }
             pool.send(global.records().unwrap());
-            let lists = made.recv().await.unwrap();
+            let lists = batches.recv().await.unwrap();
             assert_eq!(lists.term, term);
             pool.done(&lists);
             for list in &lists.lists {
@@ -238,6 +238,6 @@ mod tests {
         assert_eq!(metrics.jobs.get(), 0);
         drop(pool);
         drop(sender);
-        assert!(made.recv().await.is_none(), "the threads have ended");
+        assert!(batches.recv().await.is_none(), "the threads have ended");
     }
 }

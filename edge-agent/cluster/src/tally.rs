@@ -11,7 +11,7 @@ use crate::idmap::IdMap;
 
 /// The table.
 #[derive(Clone, Debug)]
-pub(crate) struct Tallied<V> {
+pub(crate) struct TallyMap<V> {
     entries: IdMap<V>,
     /// The number of instances that concern a process, and their sum.
     sums: BTreeMap<Tag, (usize, u64)>,
@@ -19,14 +19,14 @@ pub(crate) struct Tallied<V> {
 }
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014).
-const fn mixed(id: u64) -> u64 {
+const fn mix(id: u64) -> u64 {
     let mut x = id.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
 }
 
-impl<V> Tallied<V> {
+impl<V> TallyMap<V> {
     pub(crate) fn new(concerns: fn(&V) -> Tag) -> Self {
         Self {
             entries: IdMap::default(),
@@ -61,7 +61,7 @@ impl<V> Tallied<V> {
         self.remove(id);
         let (count, sum) = self.sums.entry((self.concerns)(&value)).or_default();
         *count += 1;
-        *sum = sum.wrapping_add(mixed(id));
+        *sum = sum.wrapping_add(mix(id));
         self.entries.insert(id, value);
     }
 
@@ -70,7 +70,7 @@ impl<V> Tallied<V> {
         let tag = (self.concerns)(&value);
         if let Some((count, sum)) = self.sums.get_mut(&tag) {
             *count -= 1;
-            *sum = sum.wrapping_sub(mixed(id));
+            *sum = sum.wrapping_sub(mix(id));
             if *count == 0 {
                 self.sums.remove(&tag);
             }
@@ -123,7 +123,7 @@ mod tests {
         fn the_sum_depends_on_what_is_there_alone(
             steps in prop::collection::vec((0u64..20, 0u32..3, any::<bool>()), 0..100),
         ) {
-            let mut table = Tallied::new(tag_of);
+            let mut table = TallyMap::new(tag_of);
             let mut model: BTreeMap<u64, u32> = BTreeMap::new();
             for (id, tag, put) in steps {
                 if put {
@@ -132,7 +132,7 @@ mod tests {
                 } else {
                     prop_assert_eq!(table.remove(id).map(|value| value.0), model.remove(&id));
                 }
-                let mut anew = Tallied::new(tag_of);
+                let mut anew = TallyMap::new(tag_of);
                 for (id, tag) in &model {
                     anew.insert(*id, (*tag, 1));
                 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use fdn_core::device::{DeviceGrant, DeviceKind};
 
-use crate::allocations::Bound;
+use crate::allocations::Binding;
 use crate::settings::DevicesSettings;
 
 /// The variable with which MPS limits an instance's share of a device's cores, in percent.
@@ -28,9 +28,9 @@ pub struct Mps {
 impl Mps {
     /// The daemon at the pipes that the settings name, if it runs now.
     #[must_use]
-    pub fn running(settings: &DevicesSettings) -> Option<Self> {
+    pub fn detect(settings: &DevicesSettings) -> Option<Self> {
         let pipe = &settings.mps_pipe;
-        let alive = pipe.join("control").exists() && daemon_lives(pipe);
+        let alive = pipe.join("control").exists() && is_daemon_alive(pipe);
         alive.then(|| Self {
             pipe: pipe.clone(),
             shm: settings.mps_shm.clone(),
@@ -39,7 +39,7 @@ impl Mps {
 }
 
 /// Whether the process whose id is in the file beside the pipes exists; the pipes of a killed daemon remain.
-fn daemon_lives(pipe: &Path) -> bool {
+fn is_daemon_alive(pipe: &Path) -> bool {
     let id = fs::read_to_string(pipe.join("nvidia-cuda-mps-control.pid"));
     id.ok()
         .and_then(|text| text.trim().parse::<i32>().ok())
@@ -53,7 +53,7 @@ fn daemon_lives(pipe: &Path) -> bool {
 
 /// One grant for each device of the binding, all with the same variables.
 #[must_use]
-pub fn grants(bound: &Bound, kind: DeviceKind, mps: Option<&Mps>) -> Vec<DeviceGrant> {
+pub fn grants(bound: &Binding, kind: DeviceKind, mps: Option<&Mps>) -> Vec<DeviceGrant> {
     let env = variables(bound, kind, mps);
     let mut folders = BTreeSet::new();
     if let Some(mps) = mps.filter(|_| kind != DeviceKind::Simulated) {
@@ -70,7 +70,7 @@ pub fn grants(bound: &Bound, kind: DeviceKind, mps: Option<&Mps>) -> Vec<DeviceG
     bound.devices.iter().map(grant).collect()
 }
 
-fn variables(bound: &Bound, kind: DeviceKind, mps: Option<&Mps>) -> BTreeMap<String, String> {
+fn variables(bound: &Binding, kind: DeviceKind, mps: Option<&Mps>) -> BTreeMap<String, String> {
     let ids: Vec<&str> = bound
         .devices
         .iter()
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn bound(devices: &[&str]) -> Bound {
-        Bound {
+    fn bound(devices: &[&str]) -> Binding {
+        Binding {
             instance: InstanceId::from_uuid(uuid::Uuid::from_u128(1)),
             app: "thumbs".parse().expect("app"),
             memory: MebiBytes(12 << 10),
@@ -129,7 +129,7 @@ mod tests {
             format!("{pid}\n"),
         )
         .expect("pid");
-        Mps::running(&DevicesSettings {
+        Mps::detect(&DevicesSettings {
             mps_pipe: folder.to_owned(),
             mps_shm: Some("/dev/shm".into()),
             ..DevicesSettings::default()
@@ -164,7 +164,7 @@ mod tests {
             mps_pipe: folder.path().join("none"),
             ..DevicesSettings::default()
         };
-        assert_eq!(Mps::running(&nowhere), None);
+        assert_eq!(Mps::detect(&nowhere), None);
     }
 
     #[test]

@@ -45,30 +45,32 @@ impl Health {
 
     /// What the event leads to.
     #[must_use]
-    pub fn verdict(self, ignored_xids: &[u64]) -> Verdict {
+    pub fn action(self, ignored_xids: &[u64]) -> HealthAction {
         match self {
-            Self::Xid(Some(number)) if ignored_xids.contains(&number) => Verdict::Nothing,
-            Self::Xid(Some(number)) => Verdict::Out(format!("Xid {number}{}", meaning(number))),
-            Self::Xid(None) => Verdict::Out("an Xid error of unknown number".to_owned()),
-            Self::DoubleBitEcc => {
-                Verdict::Out("an error in its memory could not be corrected".to_owned())
+            Self::Xid(Some(number)) if ignored_xids.contains(&number) => HealthAction::Ignore,
+            Self::Xid(Some(number)) => {
+                HealthAction::TakeOut(format!("Xid {number}{}", meaning(number)))
             }
-            Self::Lost => Verdict::Out("it has fallen off the bus".to_owned()),
-            Self::Recovered => Verdict::Back,
-            Self::Reconfigured => Verdict::Rescan,
+            Self::Xid(None) => HealthAction::TakeOut("an Xid error of unknown number".to_owned()),
+            Self::DoubleBitEcc => {
+                HealthAction::TakeOut("an error in its memory could not be corrected".to_owned())
+            }
+            Self::Lost => HealthAction::TakeOut("it has fallen off the bus".to_owned()),
+            Self::Recovered => HealthAction::Restore,
+            Self::Reconfigured => HealthAction::Rescan,
         }
     }
 }
 
 /// The consequence of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HealthAction {
     /// The device stays as it is.
-    Nothing,
+    Ignore,
     /// The device goes out of service, for this reason.
-    Out(String),
+    TakeOut(String),
     /// The device comes back into service.
-    Back,
+    Restore,
     /// The machine's devices are scanned again.
     Rescan,
 }
@@ -95,22 +97,22 @@ mod tests {
     #[test]
     fn a_fault_of_the_program_leaves_the_device_in_service() {
         let ignored = DevicesSettings::default().ignored_xids;
-        assert_eq!(Health::Xid(Some(31)).verdict(&ignored), Verdict::Nothing);
+        assert_eq!(Health::Xid(Some(31)).action(&ignored), HealthAction::Ignore);
         for (event, reason) in [
             (Health::Xid(Some(79)), "Xid 79, it has fallen off the bus"),
             (Health::Xid(Some(7)), "Xid 7"),
             (Health::Xid(None), "unknown number"),
             (Health::DoubleBitEcc, "could not be corrected"),
         ] {
-            let Verdict::Out(said) = event.verdict(&ignored) else {
+            let HealthAction::TakeOut(said) = event.action(&ignored) else {
                 panic!("{event:?} takes the device out of service");
             };
             assert!(said.contains(reason), "{said}");
         }
-        assert_eq!(Health::Recovered.verdict(&ignored), Verdict::Back);
+        assert_eq!(Health::Recovered.action(&ignored), HealthAction::Restore);
         assert!(matches!(
-            Health::Xid(Some(31)).verdict(&[]),
-            Verdict::Out(_)
+            Health::Xid(Some(31)).action(&[]),
+            HealthAction::TakeOut(_)
         ));
     }
 }

@@ -20,7 +20,7 @@ mod service;
 mod settings;
 pub mod store;
 
-pub use allocations::{AllocationOptions, AllocationTable, Bound, Running};
+pub use allocations::{AllocationOptions, AllocationTable, Binding, RunningBinding};
 pub use discovery::{Device, Discovery};
 pub use error::{BindError, DiscoveryError, StoreError};
 pub use metrics::DeviceMetrics;

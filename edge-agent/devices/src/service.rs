@@ -15,11 +15,11 @@ use fdn_core::device::{DeviceGrant, DeviceKind, DeviceStatus, GpuRequest};
 use fdn_core::{AppName, DeviceId, InstanceId, MebiBytes, Timestamp};
 use tracing::{error, info, warn};
 
-use crate::allocations::{Affected, AllocationTable, Bound, Reconciled, Running};
+use crate::allocations::{Affected, AllocationTable, Binding, ReconcileReport, RunningBinding};
 use crate::discovery::Discovery;
 use crate::error::{BindError, DiscoveryError, StoreError};
 use crate::grant::{Mps, grants};
-use crate::health::{HealthEvent, Verdict};
+use crate::health::{HealthAction, HealthEvent};
 use crate::metrics::DeviceMetrics;
 use crate::settings::DevicesSettings;
 use crate::store::AllocationStore;
@@ -132,30 +132,34 @@ impl Devices {
 
     /// The grants of a binding; computed again after a restart of the agent, since the MPS daemon may have come or gone.
     #[must_use]
-    pub fn grants(&self, bound: &Bound) -> Vec<DeviceGrant> {
+    pub fn grants(&self, bound: &Binding) -> Vec<DeviceGrant> {
         let kind = self
             .status()
             .into_iter()
             .find(|device| bound.devices.contains(&device.id))
             .map_or(DeviceKind::Simulated, |device| device.kind);
-        let mps = Mps::running(&self.shared.settings);
+        let mps = Mps::detect(&self.shared.settings);
         grants(bound, kind, mps.as_ref())
     }
 
-    /// Whether the devices of this node could provide the request if all were free and in service ([`AllocationTable::could`]).
+    /// Whether the devices of this node could provide the request if all were free and in service ([`AllocationTable::check_feasible`]).
     ///
     /// # Errors
     /// [`BindError::Never`], with what is missing.
-    pub fn could(&self, request: &GpuRequest) -> Result<(), BindError> {
-        self.shared.allocations().could(request)
+    pub fn check_feasible(&self, request: &GpuRequest) -> Result<(), BindError> {
+        self.shared.allocations().check_feasible(request)
     }
 
-    /// Which of these instances would have to end so that a request can be bound ([`AllocationTable::in_the_way`]).
+    /// Which of these instances would have to end so that a request can be bound ([`AllocationTable::instances_to_evict`]).
     #[must_use]
-    pub fn in_the_way(&self, request: &GpuRequest, idle: &[InstanceId]) -> Option<Vec<InstanceId>> {
+    pub fn instances_to_evict(
+        &self,
+        request: &GpuRequest,
+        idle: &[InstanceId],
+    ) -> Option<Vec<InstanceId>> {
         // On a copy: it takes a while, and the result is not a promise.
         let allocations = self.shared.allocations().clone();
-        allocations.in_the_way(request, idle)
+        allocations.instances_to_evict(request, idle)
     }
 
     /// Releases the slices of an instance that has ended.
@@ -172,11 +176,11 @@ impl Devices {
     ///
     /// # Errors
     /// When the disk fails.
-    pub fn reconcile(&self, running: Vec<Running>) -> Result<Reconciled, BindError> {
+    pub fn reconcile(&self, running: Vec<RunningBinding>) -> Result<ReconcileReport, BindError> {
         let done = self
             .shared
             .change(|allocations| allocations.reconcile(running))?;
-        if done != Reconciled::default() {
+        if done != ReconcileReport::default() {
             info!(
                 kept = done.kept.len(),
                 adopted = done.adopted.len(),
@@ -211,7 +215,7 @@ impl Devices {
     pub fn take_out(&self, device: &DeviceId, reason: &str) -> Result<Affected, BindError> {
         let now = (self.shared.now)();
         self.shared
-            .change(|allocations| Ok(allocations.out_of_service(device, reason, now)))
+            .change(|allocations| Ok(allocations.take_out_of_service(device, reason, now)))
     }
 
     /// Puts a device back into service.
@@ -220,7 +224,7 @@ impl Devices {
     /// When the disk fails.
     pub fn restore(&self, device: &DeviceId) -> Result<Affected, BindError> {
         self.shared
-            .change(|allocations| Ok(allocations.back_in_service(device)))
+            .change(|allocations| Ok(allocations.return_to_service(device)))
     }
 
     /// Every device with the instances that hold slices of it.
@@ -237,7 +241,7 @@ impl Devices {
 
     /// The memory that can be bound and the memory that is bound, at the same moment.
     #[must_use]
-    pub fn left(&self) -> (MebiBytes, MebiBytes) {
+    pub fn usage(&self) -> (MebiBytes, MebiBytes) {
         let allocations = self.shared.allocations();
         let bound = allocations
             .status()
@@ -264,7 +268,7 @@ impl Devices {
         let (devices, stopping) = (self.clone(), Arc::clone(&stop));
         let keeper = thread::Builder::new()
             .name("devices".into())
-            .spawn(move || devices.keep(&stopping, &events, &report))?;
+            .spawn(move || devices.run(&stopping, &events, &report))?;
         Ok(WatchGuard {
             stop,
             threads: vec![listener, keeper],
@@ -272,18 +276,13 @@ impl Devices {
     }
 
     /// Handles events, and scans at intervals.
-    fn keep(
-        &self,
-        stop: &AtomicBool,
-        events: &mpsc::Receiver<HealthEvent>,
-        report: &dyn Fn(Event),
-    ) {
+    fn run(&self, stop: &AtomicBool, events: &mpsc::Receiver<HealthEvent>, report: &dyn Fn(Event)) {
         let rescan = self.shared.settings.rescan.as_duration();
         let mut due = std::time::Instant::now() + rescan;
         while !stop.load(Ordering::Relaxed) {
             let wait = due.saturating_duration_since(std::time::Instant::now());
             let scan = match events.recv_timeout(wait.min(std::time::Duration::from_millis(200))) {
-                Ok(event) => self.heard(&event, report),
+                Ok(event) => self.handle_event(&event, report),
                 Err(RecvTimeoutError::Timeout) => wait.is_zero(),
                 // There will be no more events; scans continue.
                 Err(RecvTimeoutError::Disconnected) => {
@@ -293,29 +292,29 @@ impl Devices {
             };
             if scan {
                 due = std::time::Instant::now() + rescan;
-                self.tell_lost(self.scan(), report);
+                self.report_lost(self.scan(), report);
             }
         }
     }
 
     /// Handles an event; returns whether to scan.
-    fn heard(&self, event: &HealthEvent, report: &dyn Fn(Event)) -> bool {
+    fn handle_event(&self, event: &HealthEvent, report: &dyn Fn(Event)) -> bool {
         let shared = &self.shared;
         let kind = event.what.kind();
         shared.metrics.events.with_label_values(&[kind]).inc();
         let device = &event.device;
-        match event.what.verdict(&shared.settings.ignored_xids) {
-            Verdict::Nothing => {
+        match event.what.action(&shared.settings.ignored_xids) {
+            HealthAction::Ignore => {
                 info!(%device, what = ?event.what, "a program failed on a GPU; the device is as before")
             }
-            Verdict::Rescan => return true,
-            Verdict::Back => match self.restore(device) {
+            HealthAction::Rescan => return true,
+            HealthAction::Restore => match self.restore(device) {
                 Ok(_) => info!(%device, "the device is in service again"),
                 Err(failure) => {
                     error!(%device, %failure, "the device could not be put into service")
                 }
             },
-            Verdict::Out(reason) => {
+            HealthAction::TakeOut(reason) => {
                 error!(%device, reason, "a device is out of service");
                 match self.take_out(device, &reason) {
                     Ok(affected) => report(Event::Unhealthy {
@@ -332,7 +331,7 @@ impl Devices {
         false
     }
 
-    fn tell_lost(&self, scanned: Result<Affected, BindError>, report: &dyn Fn(Event)) {
+    fn report_lost(&self, scanned: Result<Affected, BindError>, report: &dyn Fn(Event)) {
         match scanned {
             Ok(affected) if affected.instances.is_empty() => {}
             Ok(affected) => {

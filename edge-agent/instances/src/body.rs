@@ -56,13 +56,13 @@ pub(crate) fn ensure_host(request: &mut Request) {
 }
 
 /// The body of an instance in this process: it fails when the instance ends, and keeps a guard for as long as it lives.
-pub(crate) struct Cut<G> {
+pub(crate) struct GuardedBody<G> {
     body: Body,
     ended: BoxFuture<'static, Exit>,
     _guard: G,
 }
 
-impl<G: Send + Unpin + 'static> Cut<G> {
+impl<G: Send + Unpin + 'static> GuardedBody<G> {
     pub(crate) fn boxed(body: Body, ended: BoxFuture<'static, Exit>, guard: G) -> Body {
         Self {
             body,
@@ -73,7 +73,7 @@ impl<G: Send + Unpin + 'static> Cut<G> {
     }
 }
 
-impl<G: Unpin> http_body::Body for Cut<G> {
+impl<G: Unpin> http_body::Body for GuardedBody<G> {
     type Data = Bytes;
     type Error = BoxError;
 

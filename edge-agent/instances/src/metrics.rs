@@ -146,24 +146,24 @@ impl Metrics {
         self.exits.with_label_values(&[label(kind), reason]).inc();
     }
 
-    pub(crate) fn asked(&self, operation: &str, outcome: &str) {
+    pub(crate) fn request_finished(&self, operation: &str, outcome: &str) {
         let labels = [operation, outcome];
         self.requests.with_label_values(&labels).inc();
     }
 
-    pub(crate) fn watched(&self, next: &str) {
+    pub(crate) fn watch_ended(&self, next: &str) {
         self.watches.with_label_values(&[next]).inc();
     }
 
-    pub(crate) fn ahead(&self, count: usize) {
+    pub(crate) fn set_precreated(&self, count: usize) {
         self.ahead.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn started_ahead(&self, result: &str) {
+    pub(crate) fn precreated_start(&self, result: &str) {
         self.ahead_starts.with_label_values(&[result]).inc();
     }
 
-    pub(crate) fn images(&self, bytes: u64) {
+    pub(crate) fn set_image_bytes(&self, bytes: u64) {
         self.images.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 

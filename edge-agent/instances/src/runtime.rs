@@ -123,7 +123,7 @@ pub trait Runtime: Send + Sync + fmt::Debug {
 
     /// The id under which a start of exactly this specification has been prepared, if any. It is returned once, to a caller who starts it
     /// immediately under this id.
-    fn ahead(&self, spec: &StartSpec) -> Option<InstanceId> {
+    fn take_precreated(&self, spec: &StartSpec) -> Option<InstanceId> {
         let _ = spec;
         None
     }

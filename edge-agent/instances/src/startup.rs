@@ -15,16 +15,16 @@ use crate::state::{Exit, InstanceState, StateCell};
 
 /// Tells whether somebody still waits for the outcome of a start.
 #[derive(Debug)]
-pub(crate) struct Wanted<T>(oneshot::Sender<Result<T, StartError>>);
+pub(crate) struct StartWaiter<T>(oneshot::Sender<Result<T, StartError>>);
 
-impl<T> Wanted<T> {
+impl<T> StartWaiter<T> {
     /// Fails if nobody waits for the start any more.
     ///
     /// # Errors
     /// When nobody does.
-    pub(crate) fn still(&self) -> Result<(), StartError> {
+    pub(crate) fn ensure_waiting(&self) -> Result<(), StartError> {
         if self.0.is_closed() {
-            return Err(unwanted());
+            return Err(abandoned());
         }
         Ok(())
     }
@@ -33,13 +33,13 @@ impl<T> Wanted<T> {
     ///
     /// # Errors
     /// The error of the part, or one that says that nobody waits any more.
-    pub(crate) async fn while_still(
+    pub(crate) async fn run_while_waiting(
         &mut self,
         part: impl Future<Output = Result<(), StartError>>,
     ) -> Result<(), StartError> {
         tokio::select! {
             done = part => done,
-            () = self.0.closed() => Err(unwanted()),
+            () = self.0.closed() => Err(abandoned()),
         }
     }
 }
@@ -56,15 +56,15 @@ pub(crate) trait Starter: Send + Sync + 'static {
     fn begin(&self, spec: &StartSpec) -> bool;
 
     /// Starts it. `made` is set as soon as there is something to undo.
-    fn bring_up(
+    fn launch(
         self: &Arc<Self>,
         spec: &StartSpec,
         made: &mut Option<Arc<Self::Instance>>,
-        wanted: &mut Wanted<Arc<Self::Instance>>,
+        waiter: &mut StartWaiter<Arc<Self::Instance>>,
     ) -> impl Future<Output = Result<Arc<Self::Instance>, StartError>> + Send;
 
     /// Removes what was made of it, and forgets the id.
-    fn take_back(
+    fn roll_back(
         &self,
         id: InstanceId,
         made: Option<&Self::Instance>,
@@ -83,14 +83,14 @@ pub(crate) async fn start<S: Starter>(
     }
     let (reply, answer) = oneshot::channel();
     tokio::spawn(async move {
-        let (mut made, mut wanted) = (None, Wanted(reply));
-        let started = starter.bring_up(&spec, &mut made, &mut wanted).await;
+        let (mut made, mut waiter) = (None, StartWaiter(reply));
+        let started = starter.launch(&spec, &mut made, &mut waiter).await;
         let failed = started.is_err();
         if failed {
-            starter.take_back(id, made.as_deref()).await;
+            starter.roll_back(id, made.as_deref()).await;
         }
-        if wanted.0.send(started).is_err() && !failed {
-            starter.take_back(id, made.as_deref()).await;
+        if waiter.0.send(started).is_err() && !failed {
+            starter.roll_back(id, made.as_deref()).await;
         }
     });
     answer.await.unwrap_or_else(|_| {
@@ -105,7 +105,7 @@ pub(crate) async fn start<S: Starter>(
 ///
 /// # Errors
 /// When it ends before that, or does not answer in time; with its last lines.
-pub(crate) async fn answers(
+pub(crate) async fn await_ready(
     state: &StateCell,
     log: &LogTail,
     link: &HttpLink,
@@ -136,7 +136,7 @@ pub(crate) fn exited(exit: Exit, log: &LogTail) -> StartError {
 }
 
 /// The error of a start that nobody waits for any more.
-const fn unwanted() -> StartError {
+const fn abandoned() -> StartError {
     StartError::Exited {
         exit: Exit::lost(),
         log: Vec::new(),
@@ -174,28 +174,28 @@ mod tests {
             new
         }
 
-        async fn bring_up(
+        async fn launch(
             self: &Arc<Self>,
             spec: &StartSpec,
             made: &mut Option<Arc<InstanceId>>,
-            wanted: &mut Wanted<Arc<InstanceId>>,
+            waiter: &mut StartWaiter<Arc<InstanceId>>,
         ) -> Result<Arc<InstanceId>, StartError> {
             let instance = Arc::new(spec.description.id);
             *made = Some(instance.clone());
             self.began.notify_one();
-            wanted
-                .while_still(async {
+            waiter
+                .run_while_waiting(async {
                     self.go.notified().await;
                     Ok(())
                 })
                 .await?;
             if self.fail {
-                return Err(unwanted());
+                return Err(abandoned());
             }
             Ok(instance)
         }
 
-        async fn take_back(&self, id: InstanceId, made: Option<&InstanceId>) {
+        async fn roll_back(&self, id: InstanceId, made: Option<&InstanceId>) {
             assert_eq!(made, Some(&id));
             self.left.lock().unwrap().retain(|left| *left != id);
             self.undone.notify_one();

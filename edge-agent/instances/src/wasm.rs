@@ -19,7 +19,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-use crate::body::{BoxError, Cut, Request, Response, ensure_host};
+use crate::body::{BoxError, GuardedBody, Request, Response, ensure_host};
 use crate::call::CallFailure;
 use crate::error::{InstanceError, RuntimeError, StartError};
 use crate::instance::Instance;
@@ -270,7 +270,7 @@ impl WasmInstance {
         match response {
             Ok(response) => Ok(response.map(|body| {
                 let body = body.map_err(BoxError::from).boxed_unsync();
-                Cut::boxed(body, Box::pin(ended(self.state.watch())), slot)
+                GuardedBody::boxed(body, Box::pin(ended(self.state.watch())), slot)
             })),
             Err(error) => Err(CallFailure::Interrupted {
                 code: error.code(),

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_longest_record_fits() {
-        use fdn_core::usage::{CallFacts, CallRecord, Noted, PlanUse, Routed};
+        use fdn_core::usage::{CallFacts, CallRecord, InterimUsage, PlanUse, Routed};
         use fdn_core::usage::{UsageOutcome, UsageRecord};
         use fdn_core::{InvocationId, MebiBytes, Revision, Timestamp, VersionNumber};
 
@@ -161,7 +161,7 @@ mod tests {
             },
         };
         let record = CallRecord {
-            noted: Some(Noted {
+            noted: Some(InterimUsage {
                 duration_us: long,
                 cpu_us: long,
                 egress_bytes: long,

@@ -2,8 +2,8 @@
 //! for searches.
 //!
 //! ```text
-//! call ends ─ Place::record ─▶ segment being written ─ fsync by batch ─▶ sealed segments ─ Shipper: sums ─▶ Sink (the controller)
-//!    ▲                                                                        │ kept once confirmed, up to a bound ─▶ Spool::search
+//! call ends ─ RecordPermit::record ─▶ segment being written ─ fsync by batch ─▶ sealed segments ─ Shipper: sums ─▶ Sink (the controller)
+//!    ▲                                                                               │ kept once confirmed, up to a bound ─▶ Spool::search
 //!    └── Spool::reserve, before the call runs: no room, no call
 //! ```
 //!
@@ -30,7 +30,7 @@ mod spool;
 
 pub use error::SpoolError;
 pub use metrics::SpoolMetrics;
-pub use search::Found;
+pub use search::SearchResult;
 pub use settings::{AnswerAfter, SpoolSettings};
 pub use ship::{Batch, DeliverError, Shipper, Sink};
-pub use spool::{Place, Receipt, Spool};
+pub use spool::{Receipt, RecordPermit, Spool};

@@ -11,7 +11,7 @@ use fdn_core::usage::{CallQuery, CallRecord, UsageOutcome};
 use fdn_core::{AppName, InvocationId, Timestamp};
 
 use crate::frame;
-use crate::log::begun;
+use crate::log::started_at;
 use crate::spool::Spool;
 
 /// The most bytes of a record before the name of its app.
@@ -19,7 +19,7 @@ const HEAD: usize = 64;
 
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The calls that arrived last, the latest first.
     pub calls: Vec<CallRecord>,
     /// Whether there are more than requested.
@@ -37,7 +37,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn look(&mut self, payload: &[u8]) {
+    fn visit(&mut self, payload: &[u8]) {
         // The app follows the invocation's id.
         let head = &payload[..payload.len().min(HEAD + self.needle.len())];
         let mut parts = head.windows(self.needle.len());
@@ -73,7 +73,7 @@ impl Search<'_> {
 }
 
 impl Spool {
-    /// Searches for calls of an app until `unwanted` is set, because nobody waits for the result any more. Blocks for as long as reading all
+    /// Searches for calls of an app until `cancelled` is set, because nobody waits for the result any more. Blocks for as long as reading all
     /// records takes.
     ///
     /// # Errors
@@ -82,8 +82,8 @@ impl Spool {
         &self,
         app: &AppName,
         query: &CallQuery,
-        unwanted: &AtomicBool,
-    ) -> io::Result<Found> {
+        cancelled: &AtomicBool,
+    ) -> io::Result<SearchResult> {
         let since = query.since.get().max(self.settings().kept_since());
         let query = CallQuery {
             since: Timestamp(since),
@@ -100,22 +100,22 @@ impl Spool {
         let mut newer = u64::MAX;
         for id in self.segments().into_iter().rev() {
             // A segment is not written any more once the next one has been begun, and no call ends before it arrives.
-            if newer < since || search.is_done(newer) || unwanted.load(Ordering::Relaxed) {
+            if newer < since || search.is_done(newer) || cancelled.load(Ordering::Relaxed) {
                 break;
             }
-            newer = begun(id);
-            let Some(bytes) = self.look(id)? else {
+            newer = started_at(id);
+            let Some(bytes) = self.read_segment(id)? else {
                 continue;
             };
             for payload in frame::scan(&bytes).payloads.into_iter().rev() {
-                search.look(payload);
+                search.visit(payload);
             }
         }
         let more = search.found.len() > query.limit as usize;
         if more {
             search.found.pop_first();
         }
-        Ok(Found {
+        Ok(SearchResult {
             calls: search.found.into_values().rev().collect(),
             more,
         })

@@ -17,17 +17,17 @@ use tracing::{error, info, warn};
 use crate::spool::Spool;
 
 /// How often old records are removed.
-const FORGET: Duration = Duration::from_secs(600);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Why a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliverError {
     /// It may be accepted later, unchanged.
     #[error("{0}")]
-    Later(String),
+    Retryable(String),
     /// It will never be accepted unchanged.
     #[error("{0}")]
-    Never(String),
+    Rejected(String),
 }
 
 /// What is sent of a segment.
@@ -102,22 +102,22 @@ impl<S: Sink> Shipper<S> {
     pub async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.ship() => {}
-            () = self.forget() => {}
+            () = self.ship_all() => {}
+            () = self.prune_periodically() => {}
         }
     }
 
     /// Removes old records, also while there are no calls and so no new segments that would displace them.
-    async fn forget(&self) {
-        let mut timer = tokio::time::interval(FORGET);
+    async fn prune_periodically(&self) {
+        let mut timer = tokio::time::interval(PRUNE_INTERVAL);
         loop {
             timer.tick().await;
             let spool = self.spool.clone();
-            blocking(move || spool.forget()).await;
+            blocking(move || spool.prune()).await;
         }
     }
 
-    async fn ship(&self) {
+    async fn ship_all(&self) {
         let settings = self.spool.settings();
         let first = settings.retry_first.as_duration();
         let most = settings.retry_max.as_duration();
@@ -125,7 +125,7 @@ impl<S: Sink> Shipper<S> {
         loop {
             tokio::time::sleep(pause).await;
             let id = self.spool.oldest().await;
-            pause = if self.hand_over(id, pause.is_zero()).await {
+            pause = if self.ship_segment(id, pause.is_zero()).await {
                 Duration::ZERO
             } else {
                 // A random pause between half and the whole, so that not all nodes come back at once.
@@ -138,14 +138,14 @@ impl<S: Sink> Shipper<S> {
     }
 
     /// Hands over one segment; returns whether the next one can be tried at once.
-    async fn hand_over(&self, id: BatchId, first_failure: bool) -> bool {
+    async fn ship_segment(&self, id: BatchId, first_failure: bool) -> bool {
         let Some((batch, whole)) = self.load(id).await else {
             return false;
         };
         let (records, result) = match batch {
             Ok(batch) if batch.records() == 0 => (0, Ok(())),
             Ok(batch) => (batch.records(), self.sink.deliver(&batch).await),
-            Err(failure) => (0, Err(DeliverError::Never(failure.to_string()))),
+            Err(failure) => (0, Err(DeliverError::Rejected(failure.to_string()))),
         };
         let count = |result| {
             self.spool
@@ -157,16 +157,16 @@ impl<S: Sink> Shipper<S> {
         match result {
             Ok(()) if whole => {
                 count("taken");
-                self.put_away(id, true).await;
+                self.finish_segment(id, true).await;
                 true
             }
             Ok(()) => {
                 count("taken");
                 error!(batch = %id, records, "a segment of the usage spool is damaged; what could be read was handed over");
-                self.put_away(id, false).await;
+                self.finish_segment(id, false).await;
                 true
             }
-            Err(DeliverError::Later(reason)) => {
+            Err(DeliverError::Retryable(reason)) => {
                 count("later");
                 if first_failure {
                     warn!(batch = %id, reason, "usage cannot be handed over now; it is kept");
@@ -175,10 +175,10 @@ impl<S: Sink> Shipper<S> {
                 }
                 false
             }
-            Err(DeliverError::Never(reason)) => {
+            Err(DeliverError::Rejected(reason)) => {
                 count("refused");
                 error!(batch = %id, reason, "usage was refused for good; the segment is set aside for a person");
-                self.put_away(id, false).await;
+                self.finish_segment(id, false).await;
                 true
             }
         }
@@ -186,20 +186,20 @@ impl<S: Sink> Shipper<S> {
 
     /// Puts a segment away for good, as confirmed or set aside. The next one waits for this, however long the disk fails: the receiver remembers
     /// only the newest batch of a node, so only that one may be sent again.
-    async fn put_away(&self, id: BatchId, is_whole: bool) {
+    async fn finish_segment(&self, id: BatchId, is_whole: bool) {
         if !is_whole {
             self.spool.metrics().set_aside.inc();
         }
         loop {
             let spool = self.spool.clone();
-            let away = move || {
+            let finish = move || {
                 if is_whole {
-                    spool.confirmed(id)
+                    spool.confirm(id)
                 } else {
                     spool.set_aside(id)
                 }
             };
-            match blocking(away).await {
+            match blocking(finish).await {
                 Some(Ok(())) => return,
                 failed => {
                     warn!(batch = %id, ?failed, "a segment that was handed over cannot be put away yet");
@@ -217,7 +217,7 @@ impl<S: Sink> Shipper<S> {
             let mut records: Vec<CallRecord> = Vec::with_capacity(payloads.len());
             for payload in payloads {
                 match serde_json::from_slice(&payload) {
-                    Ok(record) if is_possible(&record) => records.push(record),
+                    Ok(record) if is_plausible(&record) => records.push(record),
                     // The checksum is right, but this version does not know the format, or the record claims more than a call can use.
                     _ => whole = false,
                 }
@@ -234,7 +234,7 @@ impl<S: Sink> Shipper<S> {
     }
 }
 
-fn is_possible(record: &CallRecord) -> bool {
+fn is_plausible(record: &CallRecord) -> bool {
     let used = &record.used;
     let noted = record.noted.as_ref().map(|noted| noted.record(used));
     Quantities::of(used).is_ok() && noted.is_none_or(|noted| Quantities::of(&noted).is_ok())

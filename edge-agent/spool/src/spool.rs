@@ -34,13 +34,13 @@ const PROBE: &str = "probe";
 #[derive(Clone)]
 pub struct Spool {
     shared: Arc<Shared>,
-    _last: Arc<Last>,
+    _close: Arc<CloseOnDrop>,
 }
 
 /// Closes the spool when its last clone is dropped.
-struct Last(Arc<Shared>);
+struct CloseOnDrop(Arc<Shared>);
 
-impl Drop for Last {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -50,7 +50,7 @@ struct Shared {
     disk: Arc<Folder>,
     settings: SpoolSettings,
     metrics: SpoolMetrics,
-    room: Room,
+    capacity: Capacity,
     state: Mutex<State>,
     /// Notified when there is something to sync.
     work: Condvar,
@@ -59,36 +59,36 @@ struct Shared {
     syncer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Room for records, as far as it can be decided without the lock.
+/// Capacity for records, as far as it can be decided without the lock.
 #[derive(Default)]
-struct Room {
+struct Capacity {
     /// The number of reservations.
-    places: AtomicU64,
+    reservations: AtomicU64,
     /// The bytes used on disk. Set under the lock.
     used: AtomicU64,
     /// Whether the spool is closed or its disk has failed. Set under the lock.
-    is_shut: AtomicBool,
+    is_closed: AtomicBool,
 }
 
-impl Room {
+impl Capacity {
     /// The bytes that a call may write: at most two records, each of which may begin a new segment.
-    const PLACE: u64 = 2 * (frame::MAX + frame::HEADER.len()) as u64;
+    const PER_RESERVATION: u64 = 2 * (frame::MAX + frame::HEADER.len()) as u64;
 
     /// Reserves room for a call, if there is some within `limit` bytes.
     fn take(&self, limit: u64) -> bool {
         // Incremented before the check, so that two calls cannot both get the last room.
-        let places = self.places.fetch_add(1, Ordering::AcqRel) + 1;
+        let reservations = self.reservations.fetch_add(1, Ordering::AcqRel) + 1;
         let used = self.used.load(Ordering::Acquire);
-        let fits = used.saturating_add(places.saturating_mul(Self::PLACE)) <= limit;
-        let taken = fits && !self.is_shut.load(Ordering::Acquire);
+        let fits = used.saturating_add(reservations.saturating_mul(Self::PER_RESERVATION)) <= limit;
+        let taken = fits && !self.is_closed.load(Ordering::Acquire);
         if !taken {
-            self.give_back();
+            self.release();
         }
         taken
     }
 
-    fn give_back(&self) {
-        self.places.fetch_sub(1, Ordering::AcqRel);
+    fn release(&self) {
+        self.reservations.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -144,7 +144,7 @@ impl Spool {
             disk,
             settings,
             metrics,
-            room: Room::default(),
+            capacity: Capacity::default(),
             state: Mutex::new(State {
                 log,
                 written: 0,
@@ -159,7 +159,7 @@ impl Spool {
             sealed: Notify::new(),
             syncer: Mutex::new(None),
         });
-        shared.show(&shared.lock());
+        shared.update_gauges(&shared.lock());
         let syncing = Arc::clone(&shared);
         let syncer = thread::Builder::new()
             .name("usage-sync".into())
@@ -167,7 +167,7 @@ impl Spool {
             .map_err(failed)?;
         *shared.syncer.lock().unwrap_or_else(PoisonError::into_inner) = Some(syncer);
         Ok(Self {
-            _last: Arc::new(Last(Arc::clone(&shared))),
+            _close: Arc::new(CloseOnDrop(Arc::clone(&shared))),
             shared,
         })
     }
@@ -176,24 +176,28 @@ impl Spool {
     ///
     /// # Errors
     /// When there is no room, or the disk has failed: the call must not run.
-    pub fn reserve(&self) -> Result<Place, SpoolError> {
-        if !self.shared.room.take(self.shared.settings.size.as_bytes()) {
+    pub fn reserve(&self) -> Result<RecordPermit, SpoolError> {
+        if !self
+            .shared
+            .capacity
+            .take(self.shared.settings.size.as_bytes())
+        {
             self.shared.metrics.refused.inc();
             return Err(self.shared.why_refused());
         }
-        Ok(Place {
+        Ok(RecordPermit {
             shared: Arc::clone(&self.shared),
         })
     }
 
     /// Why a call would be refused now; `None` if it would not be.
     #[must_use]
-    pub fn refuses(&self) -> Option<SpoolError> {
-        let room = &self.shared.room;
-        if !room.take(self.shared.settings.size.as_bytes()) {
+    pub fn refusal(&self) -> Option<SpoolError> {
+        let capacity = &self.shared.capacity;
+        if !capacity.take(self.shared.settings.size.as_bytes()) {
             return Some(self.shared.why_refused());
         }
-        room.give_back();
+        capacity.release();
         None
     }
 
@@ -212,11 +216,11 @@ impl Spool {
     /// Waits for a segment that can be handed over; returns the oldest.
     pub(crate) async fn oldest(&self) -> BatchId {
         loop {
-            let rung = self.shared.sealed.notified();
+            let notified = self.shared.sealed.notified();
             if let Some(id) = self.shared.lock().log.oldest() {
                 return id;
             }
-            rung.await;
+            notified.await;
         }
     }
 
@@ -229,23 +233,23 @@ impl Spool {
     ///
     /// # Errors
     /// When the disk fails; this must succeed before another segment is handed over.
-    pub(crate) fn confirmed(&self, id: BatchId) -> std::io::Result<()> {
+    pub(crate) fn confirm(&self, id: BatchId) -> std::io::Result<()> {
         let keep = self.shared.settings.log_size.as_bytes() > 0;
         {
             let mut state = self.shared.lock();
-            state.log.confirmed(id, keep)?;
-            self.shared.forget(&mut state);
-            self.shared.show(&state);
+            state.log.confirm(id, keep)?;
+            self.shared.prune(&mut state);
+            self.shared.update_gauges(&state);
         }
         // Without the lock, so that calls need not wait for it.
         self.shared.disk.sync_folder()
     }
 
     /// Removes calls that were kept longer than the settings allow. Blocks.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn prune(&self) {
         let mut state = self.shared.lock();
-        self.shared.forget(&mut state);
-        self.shared.show(&state);
+        self.shared.prune(&mut state);
+        self.shared.update_gauges(&state);
     }
 
     /// All segments, the oldest first.
@@ -254,19 +258,19 @@ impl Spool {
     }
 
     /// The bytes of a segment; `None` if it is gone. Blocks.
-    pub(crate) fn look(&self, id: BatchId) -> std::io::Result<Option<Vec<u8>>> {
-        Log::look(&*self.shared.disk, id)
+    pub(crate) fn read_segment(&self, id: BatchId) -> std::io::Result<Option<Vec<u8>>> {
+        Log::read_any_state(&*self.shared.disk, id)
     }
 
     /// Sets a segment aside, so that it is not handed over any more. Blocks.
     ///
     /// # Errors
-    /// Like [`Self::confirmed`].
+    /// Like [`Self::confirm`].
     pub(crate) fn set_aside(&self, id: BatchId) -> std::io::Result<()> {
         {
             let mut state = self.shared.lock();
             state.log.set_aside(id)?;
-            self.shared.show(&state);
+            self.shared.update_gauges(&state);
         }
         self.shared.disk.sync_folder()
     }
@@ -297,20 +301,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&self, state: &State) {
+    fn update_gauges(&self, state: &State) {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        self.room.used.store(state.log.used(), Ordering::Release);
+        self.capacity
+            .used
+            .store(state.log.used(), Ordering::Release);
         self.metrics.log_bytes.set(number(state.log.kept()));
         self.metrics.bytes.set(number(state.log.used()));
         self.metrics.waiting.set(number(state.log.sealed() as u64));
     }
 
-    fn forget(&self, state: &mut State) {
+    fn prune(&self, state: &mut State) {
         let settings = &self.settings;
         // A segment is closed by the first sync that finds it this old.
         let span = settings.seal_after.as_millis().saturating_add(60_000);
         let limit = settings.log_size.as_bytes();
-        if let Err(failure) = state.log.forget(limit, settings.kept_since(), span) {
+        if let Err(failure) = state.log.prune(limit, settings.kept_since(), span) {
             warn!(%failure, "old calls cannot be removed");
         }
     }
@@ -319,7 +325,7 @@ impl Shared {
         let mut state = self.lock();
         state.closed = true;
         // Set under the lock: a disk that recovers must not reset it afterwards.
-        self.room.is_shut.store(true, Ordering::Release);
+        self.capacity.is_closed.store(true, Ordering::Release);
         drop(state);
         self.work.notify_all();
     }
@@ -333,9 +339,9 @@ impl Shared {
         if let Some(reason) = &state.failed {
             return SpoolError::Disk(reason.clone());
         }
-        let places = self.room.places.load(Ordering::Acquire);
-        let used = state.log.used() + places.saturating_mul(Room::PLACE);
-        if used.saturating_add(Room::PLACE) <= self.settings.size.as_bytes() {
+        let reservations = self.capacity.reservations.load(Ordering::Acquire);
+        let used = state.log.used() + reservations.saturating_mul(Capacity::PER_RESERVATION);
+        if used.saturating_add(Capacity::PER_RESERVATION) <= self.settings.size.as_bytes() {
             return SpoolError::Disk("it had failed a moment ago".to_owned());
         }
         SpoolError::Full {
@@ -360,7 +366,7 @@ impl Shared {
         }
         self.metrics.records.inc();
         // The next sync adds the header of a new segment to this.
-        self.room
+        self.capacity
             .used
             .fetch_add(frame.len() as u64, Ordering::AcqRel);
         state.written += 1;
@@ -384,7 +390,7 @@ impl Shared {
 
     fn disk_failed(&self, state: &mut State, what: &str, failure: &std::io::Error) {
         self.metrics.failures.with_label_values(&[what]).inc();
-        self.room.is_shut.store(true, Ordering::Release);
+        self.capacity.is_closed.store(true, Ordering::Release);
         if state.failed.replace(failure.to_string()).is_none() {
             error!(what, %failure, "the disk of the usage spool fails; no new calls are taken until it does not");
         }
@@ -413,7 +419,7 @@ impl Shared {
                 .observe(started.elapsed().as_secs_f64());
             let mut state = self.lock();
             state.log.end_sync(job, result.is_ok());
-            self.settle(&mut state, target, result);
+            self.complete_sync(&mut state, target, result);
             if closed && (state.failed.is_some() || !state.log.has_closing()) {
                 return;
             }
@@ -473,7 +479,7 @@ impl Shared {
     }
 
     /// Notifies the callers whose records a sync covered.
-    fn settle(&self, state: &mut State, target: u64, result: std::io::Result<()>) {
+    fn complete_sync(&self, state: &mut State, target: u64, result: std::io::Result<()>) {
         self.metrics
             .sync_records
             .observe((target - state.synced) as f64);
@@ -481,10 +487,12 @@ impl Shared {
         if !state.log.is_writing() {
             state.begun = None;
         }
-        let told = match result {
+        let outcome = match result {
             Ok(()) => {
                 if state.failed.take().is_some() {
-                    self.room.is_shut.store(state.closed, Ordering::Release);
+                    self.capacity
+                        .is_closed
+                        .store(state.closed, Ordering::Release);
                     info!("the disk of the usage spool writes again");
                 }
                 Ok(())
@@ -501,10 +509,10 @@ impl Shared {
         {
             if let Some((_, sender)) = state.waiting.pop_front() {
                 // The caller may be gone.
-                drop(sender.send(told.clone()));
+                drop(sender.send(outcome.clone()));
             }
         }
-        self.show(state);
+        self.update_gauges(state);
         if state.log.oldest().is_some() {
             self.sealed.notify_waiters();
         }
@@ -512,11 +520,11 @@ impl Shared {
 }
 
 /// The room reserved for one call's record; released when dropped.
-pub struct Place {
+pub struct RecordPermit {
     shared: Arc<Shared>,
 }
 
-impl Place {
+impl RecordPermit {
     /// Writes the record of the call. When this returns, the record survives the process; [`Receipt::wait`] waits for what the settings require
     /// beyond that.
     ///
@@ -527,9 +535,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RecordPermit {
     fn drop(&mut self) {
-        self.shared.room.give_back();
+        self.shared.capacity.release();
     }
 }
 
@@ -552,7 +560,7 @@ impl Receipt {
         match self.0 {
             None => Ok(()),
             Some(receiver) => match receiver.await {
-                Ok(told) => told.map_err(SpoolError::Disk),
+                Ok(outcome) => outcome.map_err(SpoolError::Disk),
                 Err(_) => Err(SpoolError::Closed),
             },
         }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use fdn_core::usage::{
-    CallFacts, CallRecord, Noted, UsageOutcome, UsageRecord, UsageSum, UsageSums,
+    CallFacts, CallRecord, InterimUsage, UsageOutcome, UsageRecord, UsageSum, UsageSums,
 };
 use fdn_core::{ByteSize, DurationMs, InvocationId, MebiBytes, Timestamp, VersionNumber};
 use fdn_spool::{
@@ -220,7 +220,7 @@ fn records(number: u64) -> Vec<CallRecord> {
         noted,
     };
     if number.is_multiple_of(3) {
-        let noted = Noted::of(&running);
+        let noted = InterimUsage::of(&running);
         vec![of(running, None), of(ended, noted)]
     } else {
         vec![of(ended, None)]
@@ -233,7 +233,7 @@ struct ToReceiver(SocketAddr);
 impl Sink for ToReceiver {
     async fn deliver(&self, batch: &Batch) -> Result<(), DeliverError> {
         let Batch::Sums(batch) = batch else {
-            return Err(DeliverError::Never("records".to_owned()));
+            return Err(DeliverError::Rejected("records".to_owned()));
         };
         let bytes = serde_json::to_vec(batch).expect("a batch is JSON");
         let address = self.0;
@@ -243,7 +243,7 @@ impl Sink for ToReceiver {
             stream.write_all(&bytes)?;
             stream.read_exact(&mut [0])
         });
-        let later = |e: &dyn std::fmt::Display| DeliverError::Later(e.to_string());
+        let later = |e: &dyn std::fmt::Display| DeliverError::Retryable(e.to_string());
         sent.await.map_err(|e| later(&e))?.map_err(|e| later(&e))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fdn_service::reach::Reach;
+use fdn_service::address_policy::AddressPolicy;
 use fdn_service::seal::SealKey;
 use tokio::task::JoinHandle;
 
@@ -58,7 +58,7 @@ impl Shared {
             phase_changed: Arc::clone(&self.changed),
             readiness: self.readiness.clone(),
             policy: settings.policy.clone(),
-            reach: Reach::new(settings.runtime.private_networks.clone()),
+            reach: AddressPolicy::new(settings.runtime.private_networks.clone()),
         };
         Apps::start(parts, self.stop.clone())
     }

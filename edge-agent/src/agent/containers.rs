@@ -119,12 +119,12 @@ impl Shared {
             metrics: self.metrics.instances.clone(),
         };
         let (instances, task) = Instances::start(parts, self.stop.clone())?;
-        self.admission.tell_wants(instances.memory_bell());
-        local.idle_from(Arc::new(instances.downgrade()));
+        self.admission.on_wanted_memory(instances.memory_bell());
+        local.add_idle_instances(Arc::new(instances.downgrade()));
         if let Some(peers) = &peers {
             peers.on_change(instances.memory_bell());
             peers.keep_in(instances.downgrade());
-            local.idle_from(peers.idlers());
+            local.add_idle_instances(peers.idle_instances());
         }
         tasks.extend([task, self.tidy(Arc::clone(&local))]);
         let containers = Containers {

@@ -15,7 +15,7 @@ use fdn_core::{
     AppName, ByteSize, Digest, FormName, FunctionName, InstanceId, MebiBytes, Millis, NodeId,
     StageName, VersionNumber,
 };
-use fdn_runtime::{CallContext, Engine, Function, Hold, LoadError, LogSink, NoLog};
+use fdn_runtime::{CallContext, Engine, Function, LoadError, LogSink, NoLog, ResourceGuard};
 use tokio::sync::OnceCell;
 
 use crate::invocations::FunctionQueue;
@@ -25,7 +25,7 @@ use crate::invocations::ledger::MemoryReservation;
 use crate::logs::AppLog;
 use crate::metrics::{AppMetrics, Metrics, VersionCounts};
 use crate::settings::LogsSettings;
-use crate::usage::Billed;
+use crate::usage::BillingKey;
 
 /// The parts of a deployed version.
 pub struct DeployedParts {
@@ -141,7 +141,7 @@ pub struct Deployed {
     /// The version as a value of the response header.
     pub version_header: HeaderValue,
     /// What its calls are billed by.
-    pub billed: Arc<Billed>,
+    pub billing: Arc<BillingKey>,
     node: NodeId,
     /// The part that serves its calls.
     pub server: Server,
@@ -169,7 +169,7 @@ impl Deployed {
         let version_header = HeaderValue::from_str(&version.to_string())
             .expect("a letter and digits are a header value");
         Self {
-            billed: Billed::new(&parts.app, &function, version, &manifest),
+            billing: BillingKey::new(&parts.app, &function, version, &manifest),
             app: parts.app,
             stage: parts.stage,
             form: parts.form,
@@ -297,7 +297,7 @@ impl Deployed {
         memory: Option<MemoryReservation>,
     ) -> CallContext {
         let mut context = self.context.clone();
-        context.hold = memory.map(|memory| Arc::new(memory) as Hold);
+        context.resource_guard = memory.map(|memory| Arc::new(memory) as ResourceGuard);
         context.limits.timeout = left;
         context.log = Arc::new(CallLog {
             deployed: Arc::clone(self),

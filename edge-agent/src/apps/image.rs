@@ -43,8 +43,11 @@ async fn reference(path: &Path) -> Result<Option<ImageReference>, PrepareError> 
     };
     let file = File::open(path).await.map_err(disk)?;
     let mut text = Vec::new();
-    let most = ImageReference::MAX as u64 + 1;
-    file.take(most).read_to_end(&mut text).await.map_err(disk)?;
+    let limit = ImageReference::MAX as u64 + 1;
+    file.take(limit)
+        .read_to_end(&mut text)
+        .await
+        .map_err(disk)?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
     Ok(text.trim().parse().ok())
 }

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fdn_core::api::AppsSnapshot;
 use fdn_core::message::{AppDesired, AppPhase};
-use fdn_core::policy::quota::AppUsed;
+use fdn_core::policy::quota::AppQuotaUsage;
 use fdn_core::{AppName, ByteSize, ClusterId, Digest, Millis, NodeId, Revision};
+use fdn_service::address_policy::AddressPolicy;
 use fdn_service::health::Readiness;
-use fdn_service::reach::Reach;
 use fdn_service::seal::SealKey;
 use fdn_service::{CancellationToken, ServiceError};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -85,7 +85,7 @@ pub struct AppsParts {
     /// The limits of policies.
     pub policy: PolicySettings,
     /// Restricts where identity providers' keys may be fetched from.
-    pub reach: Reach,
+    pub reach: AddressPolicy,
 }
 
 impl AppsParts {
@@ -167,7 +167,7 @@ enum Command {
     Desired(AppDesired, oneshot::Sender<()>),
     Snapshot(AppsSnapshot, oneshot::Sender<()>),
     Removed(oneshot::Sender<()>),
-    Used(Vec<AppUsed>),
+    Used(Vec<AppQuotaUsage>),
     Begun(AppName, Revision),
     Prepared(AppName, Revision, Serving),
     Failed(AppName, Revision, String),
@@ -218,7 +218,8 @@ impl Apps {
     /// # Errors
     /// When the agent is stopping; the message must be sent again.
     pub async fn desired(&self, desired: AppDesired) -> Result<(), Stopped> {
-        self.ask(|done| Command::Desired(desired, done)).await
+        self.send_command(|done| Command::Desired(desired, done))
+            .await
     }
 
     /// Handles a snapshot of all apps; returns once it is on disk.
@@ -226,7 +227,8 @@ impl Apps {
     /// # Errors
     /// When the agent is stopping.
     pub async fn snapshot(&self, snapshot: AppsSnapshot) -> Result<(), Stopped> {
-        self.ask(|done| Command::Snapshot(snapshot, done)).await
+        self.send_command(|done| Command::Snapshot(snapshot, done))
+            .await
     }
 
     /// Forgets all apps, in memory and on disk, because the node was removed from the network.
@@ -234,19 +236,19 @@ impl Apps {
     /// # Errors
     /// When the agent is stopping.
     pub async fn removed(&self) -> Result<(), Stopped> {
-        self.ask(Command::Removed).await
+        self.send_command(Command::Removed).await
     }
 
     /// Handles the usage of quotas.
     ///
     /// # Errors
     /// When the agent is stopping.
-    pub async fn used(&self, used: Vec<AppUsed>) -> Result<(), Stopped> {
+    pub async fn used(&self, used: Vec<AppQuotaUsage>) -> Result<(), Stopped> {
         let sent = self.commands.send(Command::Used(used)).await;
         sent.map_err(|_| Stopped)
     }
 
-    async fn ask(
+    async fn send_command(
         &self,
         command: impl FnOnce(oneshot::Sender<()>) -> Command,
     ) -> Result<(), Stopped> {

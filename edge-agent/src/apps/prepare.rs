@@ -55,14 +55,14 @@ async fn function(
     let ready = async |function| {
         let chosen = spec.form_in(&parts.cluster, &spec.workflow.entry().name);
         let formed = in_form(parts, function, chosen).await;
-        let wanted = Wanted {
+        let request = DeployRequest {
             stage: None,
             form: formed.name,
             function: &formed.function,
             tenant: spec.tenant,
             ahead: spec.primary.contains(&parts.cluster),
         };
-        let deployed = deploy(parts, app, wanted, &known, Arc::clone(&metrics), compiling).await?;
+        let deployed = deploy(parts, app, request, &known, Arc::clone(&metrics), compiling).await?;
         Ok::<_, PrepareError>((deployed, formed.stands_in))
     };
     let first = entry_function(spec)?;
@@ -117,7 +117,7 @@ async fn stages(
         let formed = in_form(parts, function_of(spec, stage)?, chosen).await;
         stands_in |= formed.stands_in;
         let function = &*formed.function;
-        let wanted = Wanted {
+        let request = DeployRequest {
             stage: Some(&stage.name),
             form: formed.name,
             function,
@@ -127,7 +127,7 @@ async fn stages(
         let deployed = if runs(parts, &function.manifest).await {
             let known: Vec<_> = known.and_then(|k| k.deployed.clone()).into_iter().collect();
             let metrics = Arc::clone(&stats.metrics);
-            Some(deploy(parts, app, wanted, &known, metrics, compiling).await?)
+            Some(deploy(parts, app, request, &known, metrics, compiling).await?)
         } else {
             None
         };
@@ -144,7 +144,7 @@ async fn stages(
 }
 
 /// A function version to be made callable.
-struct Wanted<'a> {
+struct DeployRequest<'a> {
     stage: Option<&'a StageName>,
     /// The form, if the function has several.
     form: Option<FormName>,
@@ -159,29 +159,29 @@ struct Wanted<'a> {
 async fn deploy(
     parts: &AppsParts,
     app: &AppName,
-    wanted: Wanted<'_>,
+    request: DeployRequest<'_>,
     known: &[Arc<Deployed>],
     metrics: Arc<AppMetrics>,
     compiling: &(impl Fn() + Send + Sync),
 ) -> Result<Arc<Deployed>, PrepareError> {
-    let function = wanted.function;
+    let function = request.function;
     let secrets = open_secrets(parts, function)?;
-    let is_it = |known: &Deployed| known.form == wanted.form && known.is(function, &secrets);
+    let is_it = |known: &Deployed| known.form == request.form && known.is(function, &secrets);
     let kept = known.iter().find(|known| is_it(known));
     let is_new = kept.is_none();
     let deployed = match kept {
         Some(kept) => Arc::clone(kept),
         None => {
-            let form = wanted.form.as_ref();
+            let form = request.form.as_ref();
             let server = server(parts, app, (function, form), &secrets, compiling).await?;
-            if let (Some(tenant), Some(instances)) = (wanted.tenant, &parts.instances) {
+            if let (Some(tenant), Some(instances)) = (request.tenant, &parts.instances) {
                 // Set before the first instance starts.
-                instances.belong(app, tenant);
+                instances.set_tenant(app, tenant);
             }
             let deployed = DeployedParts {
                 app: app.clone(),
-                stage: wanted.stage.cloned(),
-                form: wanted.form,
+                stage: request.stage.cloned(),
+                form: request.form,
                 node: parts.node.clone(),
                 function: function.clone(),
                 secrets,
@@ -194,8 +194,8 @@ async fn deploy(
     };
     // The new revision must not be cold while the old one is warm.
     let is_called = known.iter().any(|old| old.is_warm());
-    if wanted.ahead || is_called {
-        load_ahead(parts, &deployed, is_new && wanted.ahead).await?;
+    if request.ahead || is_called {
+        load_ahead(parts, &deployed, is_new && request.ahead).await?;
     }
     if is_new && is_called {
         start_ahead(parts, &deployed).await;
@@ -204,7 +204,7 @@ async fn deploy(
 }
 
 /// A function in the form that is served here.
-struct Formed<'a> {
+struct ServedForm<'a> {
     /// The form, if the function has several.
     name: Option<FormName>,
     function: Cow<'a, FunctionSpec>,
@@ -218,7 +218,7 @@ async fn in_form<'a>(
     parts: &AppsParts,
     function: &'a FunctionSpec,
     chosen: Option<&FormName>,
-) -> Formed<'a> {
+) -> ServedForm<'a> {
     let names = function.form_names();
     let chosen = chosen.filter(|chosen| names.contains(chosen));
     for name in chosen.into_iter().chain(&names) {
@@ -226,14 +226,14 @@ async fn in_form<'a>(
             continue;
         };
         if runs(parts, &formed.manifest).await {
-            return Formed {
+            return ServedForm {
                 name: Some(name.clone()),
                 function: Cow::Owned(formed),
                 stands_in: chosen.is_some_and(|chosen| chosen != name) && parts.instances.is_some(),
             };
         }
     }
-    Formed {
+    ServedForm {
         name: None,
         function: Cow::Borrowed(function),
         stands_in: false,

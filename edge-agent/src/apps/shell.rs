@@ -299,13 +299,13 @@ impl Shell {
     }
 
     /// Sets an app's tenant, unless that is known already.
-    fn belong(&self, app: &AppName, tenant: Option<TenantTag>) {
+    fn set_tenant(&self, app: &AppName, tenant: Option<TenantTag>) {
         if let (Some(tenant), Some(counters)) = (tenant, self.counters.get(app))
             && !counters.places().is_of(tenant)
         {
-            self.parts.metrics.belong(app, tenant);
+            self.parts.metrics.set_tenant(app, tenant);
             if let Some(instances) = &self.parts.instances {
-                instances.belong(app, tenant);
+                instances.set_tenant(app, tenant);
             }
         }
     }
@@ -338,7 +338,7 @@ impl Shell {
             .flat_map(|(view, entry)| {
                 // Taken from the wanted version, not the served one: a change of who may call must not wait for the new version to be ready.
                 let wanted = self.state.wanted(&view.app);
-                self.belong(&view.app, wanted.and_then(|wanted| wanted.tenant));
+                self.set_tenant(&view.app, wanted.and_then(|wanted| wanted.tenant));
                 let spec = wanted.map(|wanted| &*wanted.gateway);
                 let guard = spec.and_then(|spec| self.guards.guard(&view.app, spec));
                 let cluster = &self.parts.cluster;
@@ -354,7 +354,7 @@ impl Shell {
         self.parts.routes.publish(routes);
         // After the old form has got its last call, and before the new form is reported as served.
         for metrics in self.reshaped.drain(..) {
-            metrics.forget_phases();
+            metrics.reset_phases();
         }
         self.observed.store(Arc::new(entries));
         if changed {

@@ -10,7 +10,7 @@ use fdn_core::workflow::{RunSpec, Workflow};
 use fdn_core::{
     AppName, ByteSize, ClusterId, FunctionName, HostName, Millis, StageName, VersionNumber,
 };
-use fdn_scheduling::prewarm::lean;
+use fdn_scheduling::prewarm::smoothed_duration;
 
 use super::Deployed;
 use crate::error::PrepareError;
@@ -108,7 +108,7 @@ impl StageStats {
 
     /// Records an attempt that succeeded after `took`.
     pub fn took(&self, took: Duration) {
-        let next = lean(self.typical(), Millis::from(took));
+        let next = smoothed_duration(self.typical(), Millis::from(took));
         self.took.store(next.get().to_bits(), Ordering::Relaxed);
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         *answered = Some(Instant::now());

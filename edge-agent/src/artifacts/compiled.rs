@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fdn_core::compiled::{CompiledHead, HEAD_MAX};
 use fdn_core::digest::DigestBuilder;
 use fdn_core::{ByteSize, Digest};
-use fdn_link::{Body, LinkError, SharedCentre};
+use fdn_link::{Body, LinkError, SharedControllerLink};
 use fdn_runtime::Incoming;
 use fdn_service::pki::PublicKey;
 use http::{Request, StatusCode};
@@ -27,7 +27,7 @@ use crate::fleet::Fleet;
 #[derive(Clone)]
 pub struct CompiledSource {
     /// The controllers.
-    pub centre: SharedCentre,
+    pub centre: SharedControllerLink,
     /// The longest time without data.
     pub silence: Duration,
     /// The fleet, with the authorities that this node trusts.
@@ -40,7 +40,7 @@ pub struct CompiledSource {
 
 /// Why no machine code was taken from the controller.
 #[derive(Debug, thiserror::Error)]
-pub enum NotTaken {
+pub enum CompiledFetchError {
     /// There is none for this engine.
     #[error("the controller has none for this engine")]
     Absent,
@@ -69,23 +69,37 @@ impl CompiledSource {
     ///
     /// # Errors
     /// For any reason; nothing is left on disk then.
-    pub async fn take(&self, component: Digest, engine: &str, to: &Path) -> Result<u64, NotTaken> {
+    pub async fn take(
+        &self,
+        component: Digest,
+        engine: &str,
+        to: &Path,
+    ) -> Result<u64, CompiledFetchError> {
         let taking = self.take_now(component, engine, to);
-        let late = |_| NotTaken::Fetch(format!("it took longer than {:?}", self.timeout));
+        let late = |_| CompiledFetchError::Fetch(format!("it took longer than {:?}", self.timeout));
         tokio::time::timeout(self.timeout, taking)
             .await
             .map_err(late)?
     }
 
-    async fn take_now(&self, component: Digest, engine: &str, to: &Path) -> Result<u64, NotTaken> {
+    async fn take_now(
+        &self,
+        component: Digest,
+        engine: &str,
+        to: &Path,
+    ) -> Result<u64, CompiledFetchError> {
         let request = Request::get(format!("/edge/v1/compiled/{component}/{engine}"));
         let request = request.body(Bytes::new());
-        let request = request.map_err(|error| LinkError::Foreign(error.to_string()))?;
-        let response = self.centre.ask(request).await?;
+        let request = request.map_err(|error| LinkError::InvalidAnswer(error.to_string()))?;
+        let response = self.centre.send(request).await?;
         match response.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => return Err(NotTaken::Absent),
-            status => return Err(NotTaken::Fetch(format!("it answered status {status}"))),
+            StatusCode::NOT_FOUND => return Err(CompiledFetchError::Absent),
+            status => {
+                return Err(CompiledFetchError::Fetch(format!(
+                    "it answered status {status}"
+                )));
+            }
         }
         let mut body = response.into_body();
         let (head, first) = self.read_head(&mut body).await?;
@@ -99,18 +113,23 @@ impl CompiledSource {
         }
         code.finish(&head.code).await?;
         let (digest, engine) = (head.code, engine.to_owned());
-        blocking(move || incoming.keep(&digest, &engine)).await??;
+        blocking(move || incoming.store(&digest, &engine)).await??;
         Ok(head.size)
     }
 
-    fn check(&self, head: &CompiledHead, component: Digest, engine: &str) -> Result<(), NotTaken> {
+    fn check(
+        &self,
+        head: &CompiledHead,
+        component: Digest,
+        engine: &str,
+    ) -> Result<(), CompiledFetchError> {
         if head.component != component || head.engine.as_str() != engine {
-            return Err(NotTaken::Distrusted(
+            return Err(CompiledFetchError::Distrusted(
                 "it is of another component or engine than was asked for",
             ));
         }
         if head.size > self.limit.as_bytes() {
-            return Err(NotTaken::TooLarge(head.size));
+            return Err(CompiledFetchError::TooLarge(head.size));
         }
         let (text, now) = (head.text(), fdn_service::now());
         let view = self.fleet.view();
@@ -121,15 +140,15 @@ impl CompiledSource {
         if known.any(|key| key.verifies(&text, &head.signature)) {
             Ok(())
         } else {
-            Err(NotTaken::Distrusted(
+            Err(CompiledFetchError::Distrusted(
                 "no authority that this node trusts has signed it",
             ))
         }
     }
 
     /// The next bytes of the body; `None` at its end.
-    async fn next_piece(&self, body: &mut Body) -> Result<Option<Bytes>, NotTaken> {
-        let broken = NotTaken::Fetch;
+    async fn next_piece(&self, body: &mut Body) -> Result<Option<Bytes>, CompiledFetchError> {
+        let broken = CompiledFetchError::Fetch;
         loop {
             let next = tokio::time::timeout(self.silence, body.frame()).await;
             let next = next.map_err(|_| broken(format!("nothing came for {:?}", self.silence)))?;
@@ -142,8 +161,11 @@ impl CompiledSource {
     }
 
     /// Reads the head; returns it and the bytes that came after it.
-    async fn read_head(&self, body: &mut Body) -> Result<(CompiledHead, Vec<u8>), NotTaken> {
-        let no_head = || NotTaken::Distrusted("it does not say what it is");
+    async fn read_head(
+        &self,
+        body: &mut Body,
+    ) -> Result<(CompiledHead, Vec<u8>), CompiledFetchError> {
+        let no_head = || CompiledFetchError::Distrusted("it does not say what it is");
         let mut read = Vec::new();
         loop {
             if let Some(end) = read.iter().take(HEAD_MAX).position(|byte| *byte == b'\n') {
@@ -169,7 +191,7 @@ struct Code {
 }
 
 impl Code {
-    fn new(incoming: &Incoming, size: u64) -> Result<Self, NotTaken> {
+    fn new(incoming: &Incoming, size: u64) -> Result<Self, CompiledFetchError> {
         Ok(Self {
             file: File::from_std(incoming.file()?),
             left: size,
@@ -177,26 +199,29 @@ impl Code {
         })
     }
 
-    async fn write(&mut self, piece: &[u8]) -> Result<(), NotTaken> {
-        let more = NotTaken::Distrusted("it is longer than it says");
+    async fn write(&mut self, piece: &[u8]) -> Result<(), CompiledFetchError> {
+        let more = CompiledFetchError::Distrusted("it is longer than it says");
         self.left = self.left.checked_sub(piece.len() as u64).ok_or(more)?;
         self.hash.update(piece);
-        self.file.write_all(piece).await.map_err(NotTaken::Disk)
+        self.file
+            .write_all(piece)
+            .await
+            .map_err(CompiledFetchError::Disk)
     }
 
-    async fn finish(mut self, digest: &Digest) -> Result<(), NotTaken> {
+    async fn finish(mut self, digest: &Digest) -> Result<(), CompiledFetchError> {
         if self.left > 0 || self.hash.finish() != *digest {
-            return Err(NotTaken::Distrusted(
+            return Err(CompiledFetchError::Distrusted(
                 "its bytes are not those that were signed",
             ));
         }
-        self.file.flush().await.map_err(NotTaken::Disk)
+        self.file.flush().await.map_err(CompiledFetchError::Disk)
     }
 }
 
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, NotTaken> {
+) -> Result<T, CompiledFetchError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| NotTaken::Fetch(error.to_string()))
+    done.map_err(|error| CompiledFetchError::Fetch(error.to_string()))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fdn_core::Digest;
 use fdn_core::digest::DigestBuilder;
-use fdn_link::{Body, LinkError, SharedCentre};
+use fdn_link::{Body, LinkError, SharedControllerLink};
 use http::header::{CONTENT_RANGE, RANGE};
 use http::response::Parts;
 use http::{Request, Response, StatusCode};
@@ -28,7 +28,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Fetcher {
     /// The controllers.
-    pub centre: SharedCentre,
+    pub centre: SharedControllerLink,
     /// The longest time without data.
     pub silence: Duration,
     /// The maximum number of attempts.
@@ -162,7 +162,7 @@ impl Fetcher {
     async fn attempt(&self, partial: &mut Partial) -> Result<(), Failure> {
         let digest = partial.digest;
         let broken = |reason: String| Failure::Again(PrepareError::Fetch { digest, reason });
-        let answer = self.ask(partial).await;
+        let answer = self.request(partial).await;
         let answer = answer.map_err(|error| broken(error.to_string()))?;
         let (head, mut body) = answer.into_parts();
         check_head(&head, partial).await?;
@@ -188,14 +188,14 @@ impl Fetcher {
         Ok(())
     }
 
-    async fn ask(&self, partial: &Partial) -> Result<Response<Body>, LinkError> {
+    async fn request(&self, partial: &Partial) -> Result<Response<Body>, LinkError> {
         let mut request = Request::get(format!("/edge/v1/artifacts/{}", partial.digest));
         if partial.length > 0 {
             request = request.header(RANGE, format!("bytes={}-", partial.length));
         }
         let request = request.body(Bytes::new());
-        let request = request.map_err(|error| LinkError::Foreign(error.to_string()))?;
-        self.centre.ask(request).await
+        let request = request.map_err(|error| LinkError::InvalidAnswer(error.to_string()))?;
+        self.centre.send(request).await
     }
 }
 

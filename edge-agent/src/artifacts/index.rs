@@ -36,7 +36,7 @@ struct Entry {
 
 /// There is no room, and none can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
+pub struct CacheFull {
     /// The size that was requested.
     pub wanted: ByteSize,
     /// The size that cannot be evicted.
@@ -114,8 +114,8 @@ impl Index {
     /// Reserves room for `wanted` bytes and returns the files to delete for it, which are already removed from the index.
     ///
     /// # Errors
-    /// [`Full`] when evicting all that may go is not enough; nothing is changed then.
-    pub fn reserve(&mut self, wanted: u64) -> Result<Vec<Key>, Full> {
+    /// [`CacheFull`] when evicting all that may go is not enough; nothing is changed then.
+    pub fn reserve(&mut self, wanted: u64) -> Result<Vec<Key>, CacheFull> {
         let victims = self.victims(wanted)?;
         for key in &victims {
             self.entries.remove(key);
@@ -129,7 +129,7 @@ impl Index {
         self.reserved = self.reserved.saturating_sub(reserved);
     }
 
-    fn victims(&self, wanted: u64) -> Result<Vec<Key>, Full> {
+    fn victims(&self, wanted: u64) -> Result<Vec<Key>, CacheFull> {
         let total = self.size() + self.reserved;
         let mut surplus = (total + wanted).saturating_sub(self.limit);
         let mut order: Vec<(bool, u64, Key, u64)> = self
@@ -151,7 +151,7 @@ impl Index {
             victims.push(key);
         }
         if surplus > 0 {
-            return Err(Full {
+            return Err(CacheFull {
                 wanted: ByteSize::from_bytes(wanted),
                 needed: ByteSize::from_bytes(self.needed_size() + self.reserved),
                 limit: ByteSize::from_bytes(self.limit),

@@ -26,9 +26,9 @@ use fdn_runtime::{
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-pub use compiled::{CompiledSource, NotTaken};
+pub use compiled::{CompiledFetchError, CompiledSource};
 pub use fetch::Fetcher;
-pub use index::{Full, Index, Key, Kind};
+pub use index::{CacheFull, Index, Key, Kind};
 pub use share::Machine;
 
 use crate::error::{Error, PrepareError};
@@ -80,12 +80,12 @@ struct State {
 }
 
 /// Releases a reservation when dropped.
-struct Reserved<'a> {
+struct SpaceReservation<'a> {
     inner: &'a Inner,
     size: u64,
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for SpaceReservation<'_> {
     fn drop(&mut self) {
         self.inner.state().index.release(self.size);
         self.inner.show();
@@ -110,11 +110,11 @@ impl ArtifactCache {
             std::fs::create_dir_all(folder).map_err(failed)?;
             for entry in std::fs::read_dir(folder).map_err(failed)? {
                 let entry = entry.map_err(failed)?;
-                match recognise(&entry, kind, &key) {
-                    Some(Recognised::Keep(digest, size, used)) => {
+                match identify(&entry, kind, &key) {
+                    Some(CacheFile::Keep(digest, size, used)) => {
                         found.push((used, Key { digest, kind }, size));
                     }
-                    Some(Recognised::Checksum) => {}
+                    Some(CacheFile::Checksum) => {}
                     None => {
                         info!(path = %entry.path().display(), "a left-over of the artifact cache is deleted");
                         drop(std::fs::remove_file(entry.path()));
@@ -236,7 +236,7 @@ impl Inner {
     }
 
     /// Reserves `size` bytes; evicts files for that if necessary.
-    fn reserve(&self, size: u64) -> Result<Reserved<'_>, PrepareError> {
+    fn reserve(&self, size: u64) -> Result<SpaceReservation<'_>, PrepareError> {
         let victims = self.state().index.reserve(size).map_err(|full| {
             self.parts.metrics.cache_full.inc();
             warn!(
@@ -250,7 +250,7 @@ impl Inner {
             }
         })?;
         self.evict(victims);
-        Ok(Reserved { inner: self, size })
+        Ok(SpaceReservation { inner: self, size })
     }
 
     fn evict(&self, victims: Vec<Key>) {
@@ -340,12 +340,12 @@ impl Inner {
                     "distrusted"
                 }
             },
-            Err(NotTaken::Absent) => "absent",
-            Err(reason @ NotTaken::TooLarge(_)) => {
+            Err(CompiledFetchError::Absent) => "absent",
+            Err(reason @ CompiledFetchError::TooLarge(_)) => {
                 info!(%digest, %reason, "machine code of the controller is not taken; it is made here");
                 "too_large"
             }
-            Err(reason @ NotTaken::Distrusted(_)) => {
+            Err(reason @ CompiledFetchError::Distrusted(_)) => {
                 warn!(%digest, %reason, "machine code of the controller is not trusted; it is made here");
                 "distrusted"
             }
@@ -456,13 +456,13 @@ fn digest_of(path: &Path) -> std::io::Result<Digest> {
     }
 }
 
-enum Recognised {
+enum CacheFile {
     Keep(Digest, u64, std::time::SystemTime),
     Checksum,
 }
 
 /// Identifies a file of the cache folder; `None` if it does not belong there.
-fn recognise(entry: &std::fs::DirEntry, kind: Kind, engine: &str) -> Option<Recognised> {
+fn identify(entry: &std::fs::DirEntry, kind: Kind, engine: &str) -> Option<CacheFile> {
     let name = entry.file_name().into_string().ok()?;
     if is_leftover(&name) {
         return None;
@@ -473,11 +473,11 @@ fn recognise(entry: &std::fs::DirEntry, kind: Kind, engine: &str) -> Option<Reco
         Kind::Compiled => compiled_file_name(&digest, engine),
     };
     if kind == Kind::Compiled && name == format!("{expected}.sha256") {
-        return Some(Recognised::Checksum);
+        return Some(CacheFile::Checksum);
     }
     let metadata = entry.metadata().ok()?;
     let used = metadata.modified().ok()?;
-    (name == expected && metadata.is_file()).then_some(Recognised::Keep(
+    (name == expected && metadata.is_file()).then_some(CacheFile::Keep(
         digest,
         metadata.len(),
         used,

@@ -96,7 +96,7 @@ impl Fleet {
         *kept = desired.revision;
         let before = self.view();
         let view = FleetView::new(&self.node, before.serial().map(str::to_owned), desired);
-        tell(before.work(), view.work());
+        log_work_change(before.work(), view.work());
         self.view.send_replace(Arc::new(view));
         Ok(true)
     }
@@ -126,7 +126,7 @@ impl Fleet {
         });
         let bytes = serde_json::to_vec(&desired).unwrap_or_default();
         let view = FleetView::new(&self.node, Some(serial), desired);
-        tell(before.work(), view.work());
+        log_work_change(before.work(), view.work());
         self.view.send_replace(Arc::new(view));
         Ok(disk::replace(&self.path, &bytes)?)
     }
@@ -168,7 +168,7 @@ fn serial(path: &std::path::Path) -> Result<String, Error> {
     Ok(<Facts>::of_pem(&text)?.serial)
 }
 
-fn tell(before: Work, now: Work) {
+fn log_work_change(before: Work, now: Work) {
     match (before, now) {
         _ if before == now => {}
         (_, Work::Taken) => info!("this node takes new work again"),

@@ -20,13 +20,13 @@ use super::instance::InstanceBody;
 use super::upload::{Pump, poll_pump};
 use crate::metrics::Outcome;
 use crate::policy::guard::Permit;
-use crate::usage::Pending;
+use crate::usage::PendingRecord;
 
 /// The body of a gateway's response.
 pub struct GatewayBody {
     kind: Kind,
     /// The usage record that the answer's head waits for.
-    pending: Option<Pending>,
+    pending: Option<PendingRecord>,
 }
 
 enum Kind {
@@ -100,12 +100,12 @@ impl GatewayBody {
     }
 
     /// Makes the answer's head wait for a record.
-    pub fn wait_for(&mut self, pending: Option<Pending>) {
+    pub fn wait_for(&mut self, pending: Option<PendingRecord>) {
         self.pending = pending;
     }
 
     /// Takes the record that the answer's head has to wait for.
-    pub fn pending(&mut self) -> Option<Pending> {
+    pub fn pending(&mut self) -> Option<PendingRecord> {
         self.pending.take()
     }
 
@@ -187,7 +187,7 @@ impl Streaming {
     /// Sends a piece, or the end of the body, once a record is written.
     fn after(
         &mut self,
-        pending: Option<Pending>,
+        pending: Option<PendingRecord>,
         data: Option<Bytes>,
         cx: &mut Context<'_>,
     ) -> Polled {

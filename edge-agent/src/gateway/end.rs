@@ -14,9 +14,9 @@ use super::head::Ids;
 use super::problem::ProblemResponse;
 use crate::invocations::{InFlight, Slot};
 use crate::metrics::{AppMetrics, Outcome, VersionCounts};
-use crate::peers::Way;
+use crate::peers::Placement;
 use crate::policy::guard::Permit;
-use crate::usage::{Meter, Pending, Progress};
+use crate::usage::{Meter, PendingRecord, Progress};
 
 /// Where the measurements of a call come from.
 pub(super) enum Measured {
@@ -156,9 +156,9 @@ impl CallEnd {
     }
 
     /// How the instance was placed in the cluster, if it was started for this call.
-    pub(super) fn way(&self) -> Option<Arc<Way>> {
+    pub(super) fn placement(&self) -> Option<Arc<Placement>> {
         match &self.measured {
-            Measured::Instance(in_flight, _) => in_flight.way(),
+            Measured::Instance(in_flight, _) => in_flight.placement(),
             Measured::Guest(_) | Measured::Attempts(_) => None,
         }
     }
@@ -186,7 +186,7 @@ impl CallEnd {
             if let Some(meter) = &mut self.meter
                 && meter.is_traced()
             {
-                meter.placed(in_flight.way());
+                meter.placed(in_flight.placement());
             }
             self.measured = Measured::Instance(in_flight, head);
         }
@@ -234,11 +234,11 @@ impl CallEnd {
     }
 
     /// Records what is known so far, because the whole answer is about to be sent while the call still runs.
-    pub fn still_runs(&mut self) -> Option<Pending> {
+    pub fn still_runs(&mut self) -> Option<PendingRecord> {
         let (stats, progress) = (self.stats(), self.progress());
         let meter = self.meter.as_mut()?;
         let written = meter.record(&stats, self.egress, None, progress);
-        Some(Pending::new(written))
+        Some(PendingRecord::new(written))
     }
 
     fn progress(&self) -> Progress {
@@ -250,7 +250,7 @@ impl CallEnd {
     }
 
     /// Ends the call with the outcome `failed`, or, if `None`, as its status says. The rest of the answer waits for the record.
-    pub fn ended(mut self, failed: Option<Outcome>) -> Option<Pending> {
+    pub fn ended(mut self, failed: Option<Outcome>) -> Option<PendingRecord> {
         self.outcome = failed.unwrap_or_else(|| self.status_class());
         if failed.is_some() && self.is_worked_on() {
             return self.works_on();
@@ -259,9 +259,9 @@ impl CallEnd {
     }
 
     /// Leaves the call, with all that it holds, to its instance until the instance is done with it. Returns the record of what is known now.
-    fn works_on(&mut self) -> Option<Pending> {
+    fn works_on(&mut self) -> Option<PendingRecord> {
         let known = self.still_runs();
-        let Some(left) = self.in_flight_mut().and_then(InFlight::leave) else {
+        let Some(left) = self.in_flight_mut().and_then(InFlight::abandon) else {
             return known;
         };
         left.keep(Self {
@@ -284,7 +284,7 @@ impl CallEnd {
         known
     }
 
-    fn record(&mut self) -> Option<Pending> {
+    fn record(&mut self) -> Option<PendingRecord> {
         let mut meter = self.meter.take()?;
         if !self.is_seen() {
             meter.unseen(self.outcome, self.progress());
@@ -292,7 +292,7 @@ impl CallEnd {
         }
         let (stats, progress) = (self.stats(), self.progress());
         let written = meter.record(&stats, self.egress, Some(self.outcome), progress);
-        Some(Pending::new(written))
+        Some(PendingRecord::new(written))
     }
 }
 

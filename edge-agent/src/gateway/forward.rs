@@ -19,10 +19,10 @@ use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
 use super::stage::StageRequest;
 use super::upload::{self, UpTo};
 use crate::apps::{Deployed, Server};
-use crate::workflows::{Asked, Handed, Handing};
+use crate::workflows::{ForwardOutcome, ForwardTarget, ForwardedCall};
 
 /// Where a call is served.
-pub(super) enum Found {
+pub(super) enum ServedAt {
     /// By this node, after the call was held for that long.
     Here(Arc<Route>, Arc<Deployed>, Duration, Payload),
     /// By another gateway, with this response.
@@ -34,40 +34,40 @@ impl Gateway {
     ///
     /// # Errors
     /// If nobody can within the hold time.
-    pub(super) async fn found(
+    pub(super) async fn wait_or_forward(
         &self,
         incoming: &Incoming<'_>,
         mut payload: Payload,
         route: Arc<Route>,
-    ) -> Result<Found, ProblemResponse> {
+    ) -> Result<ServedAt, ProblemResponse> {
         let begun = Instant::now();
         // The time spent on offering the call counts against the call's own timeout, not as holding.
-        let mut asked = Duration::ZERO;
+        let mut offered = Duration::ZERO;
         let hold = self.admission.hold_time();
         let (host, metrics) = (incoming.host, Arc::clone(&route.metrics));
-        if self.hands_on() {
+        if self.can_forward() {
             let patience = self.workflows.forward.after.as_duration().min(hold);
-            if let Ok((route, deployed)) = self.held(host, &metrics, patience).await {
-                return Ok(Found::Here(route, deployed, begun.elapsed(), payload));
+            if let Ok((route, deployed)) = self.hold_until_ready(host, &metrics, patience).await {
+                return Ok(ServedAt::Here(route, deployed, begun.elapsed(), payload));
             }
             let offering = Instant::now();
-            let whom = || self.who_may_serve(&route.app, &route.terms.planned);
+            let targets = || self.fallback_gateways(&route.app, &route.terms.planned);
             payload = match self
-                .offered(incoming, payload, (&route, "unready"), whom)
+                .offer(incoming, payload, (&route, "unready"), targets)
                 .await?
             {
-                Offered::Answered(response) => return Ok(Found::Elsewhere(response)),
-                Offered::Back(payload) => payload,
+                OfferResult::Answered(response) => return Ok(ServedAt::Elsewhere(response)),
+                OfferResult::Back(payload) => payload,
             };
-            asked = offering.elapsed();
+            offered = offering.elapsed();
         }
         let rest = hold.saturating_sub(begun.elapsed());
-        let (route, deployed) = self.held(host, &metrics, rest).await?;
-        let held = begun.elapsed().saturating_sub(asked);
-        Ok(Found::Here(route, deployed, held, payload))
+        let (route, deployed) = self.hold_until_ready(host, &metrics, rest).await?;
+        let held = begun.elapsed().saturating_sub(offered);
+        Ok(ServedAt::Here(route, deployed, held, payload))
     }
 
-    fn hands_on(&self) -> bool {
+    fn can_forward(&self) -> bool {
         self.workflows.client.is_some() && self.workflows.forward.gateways > 0
     }
 
@@ -80,7 +80,7 @@ impl Gateway {
         deployed: &Deployed,
     ) -> bool {
         self.admission.is_full()
-            && self.hands_on()
+            && self.can_forward()
             && self.workflows.forward.gain.get() < 100
             && incoming.stage_identity.is_none()
             && route.staged.is_none()
@@ -97,55 +97,55 @@ impl Gateway {
         payload: Payload,
         route: Arc<Route>,
         deployed: Arc<Deployed>,
-    ) -> Result<Found, ProblemResponse> {
+    ) -> Result<ServedAt, ProblemResponse> {
         let here = |payload| {
-            Found::Here(
+            ServedAt::Here(
                 Arc::clone(&route),
                 Arc::clone(&deployed),
                 Duration::ZERO,
                 payload,
             )
         };
-        let whom = self.who_is_sooner(&route.app, &deployed);
-        if whom.is_empty() {
+        let targets = self.sooner_gateways(&route.app, &deployed);
+        if targets.is_empty() {
             return Ok(here(payload));
         }
-        let offering = self.offered(incoming, payload, (&route, "busy"), || whom);
+        let offering = self.offer(incoming, payload, (&route, "busy"), || targets);
         Ok(match offering.await? {
-            Offered::Answered(response) => Found::Elsewhere(response),
-            Offered::Back(payload) => here(payload),
+            OfferResult::Answered(response) => ServedAt::Elsewhere(response),
+            OfferResult::Back(payload) => here(payload),
         })
     }
 
     /// Offers a call to other gateways.
-    async fn offered(
+    async fn offer(
         &self,
         incoming: &Incoming<'_>,
         payload: Payload,
         (route, why): (&Route, &str),
-        whom: impl FnOnce() -> Vec<Asked>,
-    ) -> Result<Offered, ProblemResponse> {
-        let most = incoming.body_limit(self.workflows.forward.body);
+        targets: impl FnOnce() -> Vec<ForwardTarget>,
+    ) -> Result<OfferResult, ProblemResponse> {
+        let limit = incoming.body_limit(self.workflows.forward.body);
         let length = head::content_length(incoming.head.headers());
-        if length.is_some_and(|length| length > most) {
-            return Ok(Offered::Back(payload));
+        if length.is_some_and(|length| length > limit) {
+            return Ok(OfferResult::Back(payload));
         }
         // Limited in number, since each keeps its body in memory until some gateway has answered.
-        let Ok(_one) = self.workflows.handing.try_acquire() else {
+        let Ok(_one) = self.workflows.forward_permits.try_acquire() else {
             let sent = &self.workflows.forwarding.sent;
             sent.with_label_values(&["none", "full", why]).inc();
-            return Ok(Offered::Back(payload));
+            return Ok(OfferResult::Back(payload));
         };
         // The time waited on this node does not count against the function's timeout.
         let deadline = Instant::now() + route.terms.timeout;
-        let read = timeout(left(deadline), upload::up_to(payload, most)).await;
+        let read = timeout(left(deadline), upload::up_to(payload, limit)).await;
         let body = match read.map_err(|_| NOT_UPLOADED)?? {
             UpTo::Whole(body) => body,
-            UpTo::Larger(payload) => return Ok(Offered::Back(payload)),
+            UpTo::Larger(payload) => return Ok(OfferResult::Back(payload)),
         };
         let method = Method::from_bytes(incoming.head.method.as_str().as_bytes());
         let method = method.unwrap_or(Method::POST);
-        let call = Handed {
+        let call = ForwardedCall {
             app: &route.app,
             head: incoming.head,
             host: incoming.host,
@@ -157,10 +157,10 @@ impl Gateway {
             deadline,
             idempotent: route.terms.may_repeat(&method),
         };
-        match self.hand_on(call, whom()).await {
-            Handing::Answered(response) => Ok(Offered::Answered(response)),
-            Handing::Ended(answer) => Err(answer),
-            Handing::Nobody => Ok(Offered::Back(Payload::from(body))),
+        match self.forward(call, targets()).await {
+            ForwardOutcome::Answered(response) => Ok(OfferResult::Answered(response)),
+            ForwardOutcome::Ended(answer) => Err(answer),
+            ForwardOutcome::Nobody => Ok(OfferResult::Back(Payload::from(body))),
         }
     }
 
@@ -168,7 +168,7 @@ impl Gateway {
     ///
     /// # Errors
     /// If the call did not run.
-    pub(crate) async fn handed(
+    pub(crate) async fn serve_forwarded(
         &self,
         route: &Arc<Route>,
         deployed: Arc<Deployed>,
@@ -205,7 +205,7 @@ impl Gateway {
     ///
     /// # Errors
     /// If the app is not ready by then.
-    async fn held(
+    async fn hold_until_ready(
         &self,
         host: &str,
         metrics: &Arc<crate::metrics::AppMetrics>,
@@ -245,7 +245,7 @@ fn begun(whole: Duration, left: Duration) -> Instant {
 }
 
 /// The result of offering a call to other gateways.
-enum Offered {
+enum OfferResult {
     /// A gateway answered it.
     Answered(Box<Response<GatewayBody>>),
     /// None took it; this is its body.

@@ -81,7 +81,7 @@ pub struct Peer {
 
 impl Peer {
     /// The client whose address another gateway of the network passed on.
-    pub(crate) fn told(address: Bytes) -> Self {
+    pub(crate) fn forwarded(address: Bytes) -> Self {
         let text = std::str::from_utf8(&address).ok();
         Self {
             ip: text.and_then(|text| text.parse().ok()),
@@ -163,7 +163,7 @@ pub fn to_guest(
     *request.uri_mut() =
         Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes())).map_err(|_| refused())?;
     headers_to_guest(head, host, ids, peer, request.headers_mut());
-    identity.tell(request.headers_mut());
+    identity.add_headers(request.headers_mut());
     Ok(request)
 }
 
@@ -178,7 +178,7 @@ pub struct Identity<'a> {
 
 impl Identity<'_> {
     /// Adds the identity to the guest's headers and removes the API key that proved it.
-    pub(crate) fn tell(self, out: &mut HeaderMap) {
+    pub(crate) fn add_headers(self, out: &mut HeaderMap) {
         if self.by_key {
             out.remove(header::API_KEY);
             let bearer = out.get(http::header::AUTHORIZATION);

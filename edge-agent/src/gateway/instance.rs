@@ -28,18 +28,18 @@ use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
 use super::upload::{Outgoing, Pump, poll_pump, upload_to_instance};
 use crate::apps::Deployed;
 use crate::invocations::instances::InstanceQueue;
-use crate::invocations::retry::{self, Failed, Tries};
+use crate::invocations::retry::{self, AttemptFailure, FailedAttempts};
 use crate::invocations::{InFlight, Instances, Refused, Slot};
-use crate::peers::Way;
+use crate::peers::Placement;
 
 /// The state of a call over its attempts.
-struct Attempted {
+struct AttemptState {
     head: http::Request<()>,
     outgoing: Outgoing,
     /// The request of an attempt that was not handed over, for the next attempt.
     returned: Option<fdn_instances::Request>,
     pump: Option<Pump>,
-    tries: Tries,
+    tries: FailedAttempts,
     idempotent: bool,
     deadline: Instant,
     /// Answers up to this size, in bytes, are read completely before they are passed on.
@@ -47,7 +47,7 @@ struct Attempted {
 }
 
 /// An answer of an instance.
-struct Answered {
+struct InstanceAnswer {
     parts: http::response::Parts,
     body: AnswerBody,
 }
@@ -57,13 +57,13 @@ enum AnswerBody {
     Stream(fdn_instances::Body),
 }
 
-impl Answered {
+impl InstanceAnswer {
     /// Reads a small answer completely: for the client, an instance that is lost while it sends such an answer has not answered yet.
     async fn of(
         response: fdn_instances::Response,
         in_flight: &InFlight,
         small: u64,
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self, AttemptError> {
         let (parts, body) = response.into_parts();
         if body.size_hint().exact().is_none_or(|size| size > small) {
             let body = AnswerBody::Stream(body);
@@ -77,21 +77,21 @@ impl Answered {
             Err(error) => {
                 let failure = CallFailure::interrupted(error.to_string());
                 in_flight.failed(&failure).await;
-                Err(Ended::Failed(failure))
+                Err(AttemptError::Failed(failure))
             }
         }
     }
 }
 
 /// Why an attempt ended without a usable answer.
-enum Ended {
+enum AttemptError {
     /// The instance failed.
     Failed(CallFailure),
     /// The client's body failed, or the call's time is over; this is the answer for the client.
     Answer(ProblemResponse),
 }
 
-impl Attempted {
+impl AttemptState {
     /// The request for the next attempt; `None` if its body was already consumed.
     fn request(&mut self) -> Option<fdn_instances::Request> {
         if let Some(returned) = self.returned.take() {
@@ -106,49 +106,58 @@ impl Attempted {
     }
 
     /// Hands the request over and waits for the answer's head, or for all of a small answer, while the body is uploaded.
-    async fn run(&mut self, in_flight: &mut InFlight) -> Result<Answered, Ended> {
+    async fn run(&mut self, in_flight: &mut InFlight) -> Result<InstanceAnswer, AttemptError> {
         let request = self.request().ok_or_else(|| {
-            Ended::Failed(CallFailure::interrupted(
+            AttemptError::Failed(CallFailure::interrupted(
                 "the request body was sent already",
             ))
         })?;
         let pump = &mut self.pump;
         let small = self.small;
         let mut call = pin!(async {
-            let response = in_flight.call(request).await.map_err(Ended::Failed)?;
-            Answered::of(response, in_flight, small).await
+            let response = in_flight
+                .call(request)
+                .await
+                .map_err(AttemptError::Failed)?;
+            InstanceAnswer::of(response, in_flight, small).await
         });
         let both = poll_fn(|cx| {
             if let Poll::Ready(result) = call.as_mut().poll(cx) {
                 return Poll::Ready(result);
             }
             if let Err(error) = poll_pump(pump, cx) {
-                return Poll::Ready(Err(Ended::Answer(ProblemResponse::of_call(error.code()))));
+                return Poll::Ready(Err(AttemptError::Answer(ProblemResponse::of_call(
+                    error.code(),
+                ))));
             }
             Poll::Pending
         });
         timeout(left(self.deadline), both)
             .await
             .unwrap_or_else(|_| {
-                Err(Ended::Answer(ProblemResponse::of_call(
+                Err(AttemptError::Answer(ProblemResponse::of_call(
                     ErrorCode::FunctionTimeout,
                 )))
             })
     }
 
     /// Decides whether a failed attempt is repeated. An error is the answer for the client.
-    fn again(&mut self, failure: CallFailure, attempts: u32) -> Result<Failed, ProblemResponse> {
+    fn check_retry(
+        &mut self,
+        failure: CallFailure,
+        attempts: u32,
+    ) -> Result<AttemptFailure, ProblemResponse> {
         let code = failure.code();
         let failed = match failure {
             CallFailure::NotSent { request, .. } => {
                 self.returned = Some(*request);
-                Failed::NotSent
+                AttemptFailure::NotSent
             }
-            _ => Failed::Interrupted {
+            _ => AttemptFailure::Interrupted {
                 replayable: matches!(self.outgoing, Outgoing::Whole(_)),
             },
         };
-        if self.tries.again(failed, self.idempotent, attempts) {
+        if self.tries.should_retry(failed, self.idempotent, attempts) {
             Ok(failed)
         } else {
             Err(ProblemResponse::of_call(code))
@@ -187,13 +196,13 @@ impl Gateway {
         let (outgoing, pump) = timeout(left(deadline), uploaded)
             .await
             .map_err(|_| NOT_UPLOADED)??;
-        let call = Attempted {
+        let call = AttemptState {
             idempotent: retry::is_idempotent(head.method(), deployed.manifest.idempotent),
             head,
             outgoing,
             returned: None,
             pump,
-            tries: Tries::default(),
+            tries: FailedAttempts::default(),
             deadline,
             small: small.min(deployed.manifest.response_limit.as_bytes()),
         };
@@ -217,7 +226,7 @@ impl Gateway {
             // An instance may have worked on it, so its end is recorded.
             Err(answer) => return Ok(end.failed(answer, incoming.ids)),
         };
-        let way = end.way();
+        let placement = end.placement();
         let body = AnswerParts {
             deadline,
             timeout: deployed.manifest.timeout.as_duration(),
@@ -225,7 +234,7 @@ impl Gateway {
             waited,
             is_head: incoming.head.method == Method::HEAD,
             version: &deployed.version_header,
-            way,
+            placement,
         };
         Ok(body.respond(answer, pump, end))
     }
@@ -235,10 +244,10 @@ impl Gateway {
         &self,
         instances: &Instances,
         queue: &InstanceQueue,
-        mut call: Attempted,
+        mut call: AttemptState,
         first: InFlight,
         end: &mut CallEnd,
-    ) -> Result<(Answered, Option<Pump>), ProblemResponse> {
+    ) -> Result<(InstanceAnswer, Option<Pump>), ProblemResponse> {
         let attempts = instances.settings().attempts;
         let begun = Instant::now();
         let mut next = first;
@@ -249,12 +258,12 @@ impl Gateway {
                     end.attempt_answered(begun.elapsed());
                     return Ok((answered, call.pump));
                 }
-                Err(Ended::Answer(answer)) => return Err(answer),
-                Err(Ended::Failed(failure)) => failure,
+                Err(AttemptError::Answer(answer)) => return Err(answer),
+                Err(AttemptError::Failed(failure)) => failure,
             };
             let seen = !matches!(failure, CallFailure::NotSent { .. });
             end.attempt_failed(seen);
-            let failed = call.again(failure, attempts)?;
+            let failed = call.check_retry(failure, attempts)?;
             let retries = &instances.metrics().retries;
             retries.with_label_values(&[failed.label()]).inc();
             let in_flight = instances.acquire(queue, call.deadline.into(), true).await;
@@ -284,17 +293,17 @@ struct AnswerParts<'a> {
     is_head: bool,
     version: &'a HeaderValue,
     /// How the instance was placed in the cluster, if it was started for this call.
-    way: Option<Arc<Way>>,
+    placement: Option<Arc<Placement>>,
 }
 
 impl AnswerParts<'_> {
     fn respond(
         self,
-        answered: Answered,
+        answered: InstanceAnswer,
         pump: Option<Pump>,
         mut end: CallEnd,
     ) -> Response<GatewayBody> {
-        let Answered { parts, body } = answered;
+        let InstanceAnswer { parts, body } = answered;
         let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
         end.answered(status);
         let timing = timing(self.waited, &end.stats());
@@ -305,9 +314,11 @@ impl AnswerParts<'_> {
         if let Ok(timing) = HeaderValue::from_maybe_shared(timing) {
             headers.append(TIMING, timing);
         }
-        let way = self.way.map(|way| HeaderValue::from_str(&way.timing()));
-        if let Some(Ok(way)) = way {
-            headers.append(TIMING, way);
+        let placement = self
+            .placement
+            .map(|placement| HeaderValue::from_str(&placement.timing()));
+        if let Some(Ok(placement)) = placement {
+            headers.append(TIMING, placement);
         }
         let bodiless = status == StatusCode::NO_CONTENT
             || status == StatusCode::NOT_MODIFIED

@@ -30,7 +30,7 @@ use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::HttpServer;
 use actix_web::dev::{AppConfig, ServerHandle};
 use actix_web::rt::net::TcpStream;
-use fdn_service::secure::{Kept, Secure};
+use fdn_service::tls_listener::{CertificateReloader, TlsListener};
 use tracing::error;
 
 use self::body::GatewayBody;
@@ -48,7 +48,7 @@ const DISCONNECT: Duration = Duration::from_secs(2);
 pub struct GatewayServer {
     address: SocketAddr,
     handle: ServerHandle,
-    secure: Option<Kept>,
+    secure: Option<CertificateReloader>,
 }
 
 impl GatewayServer {
@@ -58,7 +58,7 @@ impl GatewayServer {
     /// When the listener cannot be used.
     pub fn start(
         listener: TcpListener,
-        secure: Option<Secure>,
+        secure: Option<TlsListener>,
         gateway: Arc<Gateway>,
         rtt: Arc<RttTable>,
         settings: &GatewaySettings,
@@ -151,7 +151,7 @@ impl GatewayServer {
     /// The address of the listener with TLS, if there is one.
     #[must_use]
     pub fn secure_address(&self) -> Option<SocketAddr> {
-        self.secure.as_ref().map(Kept::address)
+        self.secure.as_ref().map(CertificateReloader::address)
     }
 
     /// Stops accepting, lets running calls end within the grace period, then ends.

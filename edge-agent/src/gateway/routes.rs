@@ -190,12 +190,12 @@ mod tests {
     #[test]
     fn a_workflow_runs_again_only_if_each_of_its_stages_may() {
         use fdn_core::manifest::Manifest;
-        use fdn_core::workflow::{Declaration, Found};
+        use fdn_core::workflow::{Declaration, FunctionLookup};
         use fdn_core::{Digest, VersionNumber};
 
         let text = "stages:\n  - { name: in, function: read }\n  - { name: out, function: charge, needs: [in] }\n";
         let declared = Declaration::parse(text).expect("a declaration");
-        let definition = declared.resolve(|_, _| Found::Version(VersionNumber::FIRST));
+        let definition = declared.resolve(|_, _| FunctionLookup::Version(VersionNumber::FIRST));
         let workflow = definition.expect("a workflow").workflow;
         let spec = |read: bool, charge: bool| AppSpec {
             holders: fdn_core::message::Holders::EVERYWHERE,

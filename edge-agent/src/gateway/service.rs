@@ -25,7 +25,7 @@ use super::answer::respond;
 use super::body::GatewayBody;
 use super::connection::ClientConnection;
 use super::end::{CallEnd, Measured};
-use super::forward::Found;
+use super::forward::ServedAt;
 use super::head::{self, Identity, Ids, Peer};
 use super::problem::ProblemResponse;
 use super::routes::{Route, Routes, Target};
@@ -34,9 +34,9 @@ use crate::apps::{Apps, Deployed, Sandboxes, Server};
 use crate::invocations::{Admission, Instances, Refused};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
 use crate::policy::Pass;
-use crate::policy::guard::{Headers, Judged, Permit, client_address};
+use crate::policy::guard::{Decision, Headers, Permit, client_address};
 use crate::traces::Traces;
-use crate::usage::{Known, Meter};
+use crate::usage::{CallIdentity, Meter};
 use crate::workflows::{Caller, Workflows};
 
 pub(super) const NOT_READY: ProblemResponse = ProblemResponse::new(
@@ -295,10 +295,10 @@ impl Gateway {
             && (job.is_none() || guard.is_suspended())
         {
             // Boxed, so that calls of apps without a policy do not carry this future.
-            match Box::pin(guard.judge(head, peer)).await {
-                Judged::Pass(judged) => pass = Some(judged),
-                Judged::Preflight(headers) => return Ok(preflight(&route, headers, arrived)),
-                Judged::Refused(answer, headers) => {
+            match Box::pin(guard.check(head, peer)).await {
+                Decision::Pass(admitted) => pass = Some(admitted),
+                Decision::Preflight(headers) => return Ok(preflight(&route, headers, arrived)),
+                Decision::Refused(answer, headers) => {
                     let metrics = Some(Arc::clone(&route.metrics));
                     return Err(Refusal {
                         answer,
@@ -325,8 +325,8 @@ impl Gateway {
         let found = self.ready(&incoming, payload, route).await?;
         self.metrics.routed(incoming.plan_use);
         let (route, deployed, held, payload) = match found {
-            Found::Here(route, deployed, held, payload) => (route, deployed, held, payload),
-            Found::Elsewhere(mut response) => {
+            ServedAt::Here(route, deployed, held, payload) => (route, deployed, held, payload),
+            ServedAt::Elsewhere(mut response) => {
                 self.trace_elsewhere(&incoming, &response);
                 if let Some(pass) = &incoming.pass {
                     pass.decorate(response.headers_mut());
@@ -401,7 +401,7 @@ impl Gateway {
         deployed: &Deployed,
         incoming: &Incoming<'_>,
     ) -> Result<Meter, ProblemResponse> {
-        let known = Known {
+        let call = CallIdentity {
             request: incoming.ids.request.clone(),
             trace: incoming.ids.trace.id(),
             method: incoming.head.method.clone(),
@@ -409,7 +409,7 @@ impl Gateway {
             routed: incoming.routed(deployed),
             traced: self.traced(&incoming.ids.trace),
         };
-        Meter::start(&self.usage, &deployed.billed, known).map_err(|failure| {
+        Meter::start(&self.usage, &deployed.billing, call).map_err(|failure| {
             debug!(%failure, "a call is refused");
             NO_RECORD
         })
@@ -442,13 +442,13 @@ impl Gateway {
         incoming: &Incoming<'_>,
         payload: Payload,
         route: Arc<Route>,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<ServedAt, Refusal> {
         if let Target::Ready(deployed) = &route.target
             && deployed.is_loaded()
         {
             let deployed = Arc::clone(deployed);
             if !self.overflows(incoming, &route, &deployed) {
-                return Ok(Found::Here(route, deployed, Duration::ZERO, payload));
+                return Ok(ServedAt::Here(route, deployed, Duration::ZERO, payload));
             }
             let metrics = Arc::clone(&route.metrics);
             // Boxed for the same reason as below.
@@ -461,7 +461,7 @@ impl Gateway {
         }
         let metrics = Arc::clone(&route.metrics);
         // Boxed, because it is seldom needed and would make every request's future larger.
-        let found = Box::pin(self.found(incoming, payload, route)).await;
+        let found = Box::pin(self.wait_or_forward(incoming, payload, route)).await;
         found.map_err(|answer| Refusal {
             answer,
             metrics: Some(metrics),

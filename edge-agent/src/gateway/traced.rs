@@ -12,8 +12,8 @@ use super::problem::ProblemResponse;
 use super::service::{Gateway, Incoming};
 use super::trace::Trace;
 use crate::metrics::Outcome;
-use crate::traces::spans::What;
-use crate::traces::{Answered, Traced};
+use crate::traces::spans::EndedWork;
+use crate::traces::{Traced, UnservedCall};
 
 const SERVED_BY: HeaderName = HeaderName::from_static(header::SERVED_BY);
 
@@ -34,13 +34,13 @@ impl Gateway {
         let Some(traced) = self.traced(&ids.trace) else {
             return;
         };
-        let call = Answered {
+        let call = UnservedCall {
             status: answer.code.http_status(),
             outcome: Outcome::of_code(answer.code).as_str(),
             code: Some(answer.code.as_str()),
             ..self.answered(head, ids, arrived, head::host(head))
         };
-        traced.hand_over(What::Answered(Box::new(call)));
+        traced.submit(EndedWork::Unserved(Box::new(call)));
     }
 
     /// Exports a call that another gateway has begun to answer.
@@ -55,13 +55,13 @@ impl Gateway {
         let by = response.headers().get(SERVED_BY);
         let by = by.and_then(|by| by.to_str().ok().map(str::to_owned));
         let (head, ids) = (incoming.head, incoming.ids);
-        let call = Answered {
+        let call = UnservedCall {
             status: response.status().as_u16(),
             outcome: "handed_on",
             served_by: by,
             ..self.answered(head, ids, incoming.arrived, Some(incoming.host))
         };
-        traced.hand_over(What::Answered(Box::new(call)));
+        traced.submit(EndedWork::Unserved(Box::new(call)));
     }
 
     /// The fields that are known for every such call.
@@ -71,15 +71,15 @@ impl Gateway {
         ids: &Ids,
         arrived: Instant,
         host: Option<&str>,
-    ) -> Answered {
+    ) -> UnservedCall {
         let route = host.and_then(|host| self.routes.find(host));
-        Answered {
+        UnservedCall {
             app: route.as_ref().map(|route| route.app.clone()),
             revision: route.map(|route| route.revision),
             request: String::from_utf8_lossy(&ids.request).into_owned(),
             method: head.method.as_str().to_owned(),
             arrived: Some(arrived),
-            ..Answered::default()
+            ..UnservedCall::default()
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::ledger::{Ledger, MemoryReservation, Permit, Place};
 use super::policy;
-use super::share::{Shared, Shares};
+use super::share::{SharePermit, Shares};
 use crate::error::Error;
 use crate::metrics::{AppMetrics, CountGuard, Metrics};
 use crate::settings::{AdmissionSettings, QueueSettings};
@@ -34,7 +34,7 @@ struct Places {
 }
 
 impl Places {
-    fn take(&self) -> Option<Held<'_>> {
+    fn take(&self) -> Option<HeldPlace<'_>> {
         let taken = self
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
@@ -42,16 +42,16 @@ impl Places {
             });
         taken.ok().map(|_| {
             self.gauge.inc();
-            Held(self)
+            HeldPlace(self)
         })
     }
 }
 
 /// The place of a call that is held until its app is ready.
 #[derive(Debug)]
-pub struct Held<'a>(&'a Places);
+pub struct HeldPlace<'a>(&'a Places);
 
-impl Drop for Held<'_> {
+impl Drop for HeldPlace<'_> {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
         self.0.gauge.dec();
@@ -63,7 +63,7 @@ impl Drop for Held<'_> {
 pub struct Slot {
     _place: Option<Place>,
     /// Released after the place, so that no app and no tenant ever holds more than its share.
-    _share: Option<Shared>,
+    _share: Option<SharePermit>,
     _app: CountGuard,
     gauge: IntGauge,
 }
@@ -76,7 +76,7 @@ impl Slot {
     }
 
     fn new(
-        (place, share): (Option<Place>, Option<Shared>),
+        (place, share): (Option<Place>, Option<SharePermit>),
         app: &Arc<AppMetrics>,
         gauge: &IntGauge,
     ) -> Self {
@@ -127,12 +127,12 @@ impl From<Refusal> for Refused {
 #[derive(Debug)]
 pub struct FunctionQueue {
     memory: MebiBytes,
-    known: OnceLock<Known>,
+    registration: OnceLock<QueueRegistration>,
 }
 
 /// The function's registration in the queue; created when one of its calls first has to wait.
 #[derive(Debug)]
-struct Known {
+struct QueueRegistration {
     function: FunctionIndex,
     queue: Weak<Queue>,
 }
@@ -143,18 +143,18 @@ impl FunctionQueue {
     pub const fn new(memory: MebiBytes) -> Self {
         Self {
             memory,
-            known: OnceLock::new(),
+            registration: OnceLock::new(),
         }
     }
 }
 
 impl Drop for FunctionQueue {
     fn drop(&mut self) {
-        if let Some(known) = self.known.get()
-            && let Some(queue) = known.queue.upgrade()
+        if let Some(registration) = self.registration.get()
+            && let Some(queue) = registration.queue.upgrade()
         {
             // No call waits any more: a waiting call holds a reference to the function queue.
-            let retired = queue.lock().admission_queue.retire(known.function);
+            let retired = queue.lock().admission_queue.retire(registration.function);
             debug_assert!(retired.is_ok(), "{retired:?}");
         }
     }
@@ -175,7 +175,7 @@ pub struct Expected {
 #[derive(Debug)]
 struct Queue {
     ledger: Arc<Ledger>,
-    line: Mutex<Line>,
+    state: Mutex<QueueState>,
     began: Instant,
     waiting: IntGauge,
     /// The expected total work of the waiting calls, in microseconds.
@@ -183,19 +183,19 @@ struct Queue {
     /// When a call was last admitted from the queue, or the first one joined it, in microseconds since `began`.
     moved: AtomicU64,
     /// Notified when the memory that waiting calls lack changes.
-    wants: OnceLock<Arc<tokio::sync::Notify>>,
+    wanted_changed: OnceLock<Arc<tokio::sync::Notify>>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct QueueState {
     admission_queue: AdmissionQueue,
     waiters: BTreeMap<u64, oneshot::Sender<Permit>>,
     next: u64,
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Millis {
@@ -210,12 +210,12 @@ impl Queue {
     /// Admits waiting calls in the queue's order while there is room.
     fn dispatch(&self) {
         let mut gone = Vec::new();
-        let mut line = self.lock();
+        let mut state = self.lock();
         let now = self.now();
         let mut lacks = MebiBytes(0);
-        while let Some(candidate) = line.admission_queue.next(now) {
+        while let Some(candidate) = state.admission_queue.next(now) {
             // The weight in a profile of a sandbox's function is its memory, in MiB.
-            let memory = MebiBytes(line.admission_queue.profile(candidate).memory().get());
+            let memory = MebiBytes(state.admission_queue.profile(candidate).memory().get());
             let Some(permit) = self.ledger.enter_from_queue(memory) else {
                 if self.ledger.has_place() {
                     lacks = memory;
@@ -223,33 +223,33 @@ impl Queue {
                 break;
             };
             self.moves(now);
-            let request = line.admission_queue.start(candidate);
-            let waiter = request.and_then(|request| line.waiters.remove(&request.0));
+            let request = state.admission_queue.start(candidate);
+            let waiter = request.and_then(|request| state.waiters.remove(&request.0));
             match waiter {
                 Some(waiter) => gone.extend(waiter.send(permit).err()),
                 None => gone.push(permit),
             }
         }
-        if line.admission_queue.waiting() == 0 {
+        if state.admission_queue.waiting() == 0 {
             self.ledger.open();
         }
-        let waiting = line.admission_queue.waiting();
-        drop(line);
+        let waiting = state.admission_queue.waiting();
+        drop(state);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         if self.ledger.want(lacks)
-            && let Some(wants) = self.wants.get()
+            && let Some(wanted_changed) = self.wanted_changed.get()
         {
-            wants.notify_one();
+            wanted_changed.notify_one();
         }
         // Not under the lock: releasing permits that nobody took runs `dispatch` again.
         drop(gone);
     }
 
     fn leave(&self, id: u64, ticket: Ticket) {
-        let mut line = self.lock();
-        line.admission_queue.cancel(ticket);
-        let waiter = line.waiters.remove(&id);
-        drop(line);
+        let mut state = self.lock();
+        state.admission_queue.cancel(ticket);
+        let waiter = state.waiters.remove(&id);
+        drop(state);
         drop(waiter);
         self.dispatch();
     }
@@ -316,7 +316,7 @@ impl Admission {
             AdmissionQueue::new(&bounds).map_err(|error| Error::Settings(error.to_string()))?;
         let queue = Arc::new(Queue {
             ledger: Arc::clone(&ledger),
-            line: Mutex::new(Line {
+            state: Mutex::new(QueueState {
                 admission_queue,
                 waiters: BTreeMap::new(),
                 next: 0,
@@ -325,7 +325,7 @@ impl Admission {
             waiting: metrics.waiting.clone(),
             work: AtomicU64::new(0),
             moved: AtomicU64::new(0),
-            wants: OnceLock::new(),
+            wanted_changed: OnceLock::new(),
         });
         let bell = Arc::downgrade(&queue);
         ledger.on_release(Box::new(move || {
@@ -356,8 +356,8 @@ impl Admission {
     }
 
     /// Sets the notification for changes of the memory that waiting calls lack.
-    pub(crate) fn tell_wants(&self, wants: Arc<tokio::sync::Notify>) {
-        drop(self.queue.wants.set(wants));
+    pub(crate) fn on_wanted_memory(&self, wanted_changed: Arc<tokio::sync::Notify>) {
+        drop(self.queue.wanted_changed.set(wanted_changed));
     }
 
     /// Admits a call, at once or after a wait.
@@ -419,27 +419,33 @@ impl Admission {
     ) -> Result<(Waiting<'_>, oneshot::Receiver<Permit>), Refused> {
         let profile = Profile::new(expected.execution, expected.start, function_queue.memory)?;
         let (let_in, entered) = oneshot::channel();
-        let mut line = self.queue.lock();
-        let function = match function_queue.known.get() {
-            Some(known) => known.function,
+        let mut state = self.queue.lock();
+        let function = match function_queue.registration.get() {
+            Some(registration) => registration.function,
             None => {
-                let function = line.admission_queue.register(profile)?;
+                let function = state.admission_queue.register(profile)?;
                 let queue = Arc::downgrade(&self.queue);
                 // Set under the queue's lock, so nobody else can have set it.
-                drop(function_queue.known.set(Known { function, queue }));
+                drop(
+                    function_queue
+                        .registration
+                        .set(QueueRegistration { function, queue }),
+                );
                 function
             }
         };
-        line.admission_queue.know(function, profile, expected.warm);
-        let (id, now) = (line.next, self.queue.now());
-        if line.admission_queue.waiting() == 0 {
+        state.admission_queue.know(function, profile, expected.warm);
+        let (id, now) = (state.next, self.queue.now());
+        if state.admission_queue.waiting() == 0 {
             self.queue.moves(now);
         }
-        let ticket = line.admission_queue.enqueue(now, RequestId(id), function)?;
-        line.next += 1;
-        line.waiters.insert(id, let_in);
+        let ticket = state
+            .admission_queue
+            .enqueue(now, RequestId(id), function)?;
+        state.next += 1;
+        state.waiters.insert(id, let_in);
         self.ledger.close();
-        drop(line);
+        drop(state);
         let queue = &*self.queue;
         let work = micros(expected.execution + expected.start);
         queue.work.fetch_add(work, Ordering::Relaxed);
@@ -477,7 +483,7 @@ impl Admission {
 
     /// Takes a place among the calls held for an app that is being made ready, if one is free.
     #[must_use]
-    pub fn hold(&self) -> Option<Held<'_>> {
+    pub fn hold(&self) -> Option<HeldPlace<'_>> {
         self.held.take()
     }
 

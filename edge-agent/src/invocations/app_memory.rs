@@ -43,7 +43,7 @@ struct App {
 
 /// The part of its app's and its tenant's share that one instance holds, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct AppPart {
+pub(crate) struct ShareReservation {
     all: Arc<AppMemory>,
     app: AppName,
     memory: MebiBytes,
@@ -51,14 +51,14 @@ pub(crate) struct AppPart {
 
 /// Keeps a function of an app registered until this is dropped.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct RegistrationGuard {
     all: Arc<AppMemory>,
     app: AppName,
 }
 
 /// The memory held by the apps of one tenant, and by all other apps.
 #[derive(Debug, Default)]
-struct Held {
+struct HeldMemory {
     own: MebiBytes,
     others: MebiBytes,
     /// Whether a function of another tenant is registered.
@@ -85,16 +85,16 @@ impl AppMemory {
     }
 
     /// Registers a function of an app.
-    pub(super) fn register(self: &Arc<Self>, app: &AppName) -> Registered {
+    pub(super) fn register(self: &Arc<Self>, app: &AppName) -> RegistrationGuard {
         self.lock().entry(app.clone()).or_default().functions += 1;
-        Registered {
+        RegistrationGuard {
             all: Arc::clone(self),
             app: app.clone(),
         }
     }
 
     /// Sets the tenant of an app.
-    pub(super) fn belong(&self, app: &AppName, tenant: TenantTag) {
+    pub(super) fn set_tenant(&self, app: &AppName, tenant: TenantTag) {
         if let Some(app) = self.lock().get_mut(app) {
             app.tenant = Some(tenant);
         }
@@ -132,18 +132,18 @@ impl AppMemory {
         let held = held(all, app);
         let own = held.own;
         let left = self.memory.saturating_sub(held.others);
-        let most = MebiBytes(most_of(left.get(), share));
+        let limit = MebiBytes(most_of(left.get(), share));
         let is_bound = held.is_beside_others && own > MebiBytes(0);
-        if !is_bound || own.saturating_add(memory) <= most {
+        if !is_bound || own.saturating_add(memory) <= limit {
             return Ok(());
         }
         Err(format!(
-            "instances of all apps of the tenant of {app} hold {own} here, and of the {left} that other tenants leave it may hold {most}"
+            "instances of all apps of the tenant of {app} hold {own} here, and of the {left} that other tenants leave it may hold {limit}"
         ))
     }
 
     /// Counts an instance that runs already, whatever its app and its tenant hold.
-    pub(super) fn found(self: &Arc<Self>, app: &AppName, memory: MebiBytes) -> AppPart {
+    pub(super) fn found(self: &Arc<Self>, app: &AppName, memory: MebiBytes) -> ShareReservation {
         self.add(&mut self.lock(), app, memory)
     }
 
@@ -151,11 +151,11 @@ impl AppMemory {
     ///
     /// # Errors
     /// With a text that says what is short.
-    pub(super) fn hold(
+    pub(super) fn reserve(
         self: &Arc<Self>,
         app: &AppName,
         memory: MebiBytes,
-    ) -> Result<AppPart, String> {
+    ) -> Result<ShareReservation, String> {
         let mut all = self.lock();
         self.fits_app(&all, app, memory)?;
         self.fits_tenant(&all, app, memory)?;
@@ -167,10 +167,10 @@ impl AppMemory {
         all: &mut BTreeMap<AppName, App>,
         app: &AppName,
         memory: MebiBytes,
-    ) -> AppPart {
+    ) -> ShareReservation {
         let held = &mut all.entry(app.clone()).or_default().held;
         *held = held.saturating_add(memory);
-        AppPart {
+        ShareReservation {
             all: Arc::clone(self),
             app: app.clone(),
             memory,
@@ -179,24 +179,28 @@ impl AppMemory {
 
     /// Counts one more instance, on which the pool has decided, after waiting until stopping instances of its app have released their memory. The
     /// caller must bound the wait.
-    pub(super) async fn hold_when_free(
+    pub(super) async fn reserve_when_free(
         self: &Arc<Self>,
         app: &AppName,
         memory: MebiBytes,
-    ) -> AppPart {
+    ) -> ShareReservation {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             // Registered before the check, so that a release in between is not missed.
             freed.as_mut().enable();
-            if let Some(part) = self.hold_of_app(app, memory) {
+            if let Some(part) = self.reserve_of_app(app, memory) {
                 return part;
             }
             freed.await;
         }
     }
 
-    fn hold_of_app(self: &Arc<Self>, app: &AppName, memory: MebiBytes) -> Option<AppPart> {
+    fn reserve_of_app(
+        self: &Arc<Self>,
+        app: &AppName,
+        memory: MebiBytes,
+    ) -> Option<ShareReservation> {
         let mut all = self.lock();
         let fits = self.fits_app(&all, app, memory).is_ok();
         fits.then(|| self.add(&mut all, app, memory))
@@ -215,9 +219,9 @@ impl AppMemory {
 }
 
 /// The memory held by the apps of this app's tenant, and by the apps of others.
-fn held(all: &BTreeMap<AppName, App>, app: &AppName) -> Held {
+fn held(all: &BTreeMap<AppName, App>, app: &AppName) -> HeldMemory {
     let tenant = all.get(app).and_then(|app| app.tenant);
-    let mut held = Held::default();
+    let mut held = HeldMemory::default();
     for (name, other) in all {
         if name == app || (tenant.is_some() && other.tenant == tenant) {
             held.own = held.own.saturating_add(other.held);
@@ -229,7 +233,7 @@ fn held(all: &BTreeMap<AppName, App>, app: &AppName) -> Held {
     held
 }
 
-impl Drop for AppPart {
+impl Drop for ShareReservation {
     fn drop(&mut self) {
         let memory = self.memory;
         self.all.change(&self.app, |app| {
@@ -239,7 +243,7 @@ impl Drop for AppPart {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         self.all.change(&self.app, |app| app.functions -= 1);
     }
@@ -270,12 +274,12 @@ mod tests {
     fn node(
         (app_share, tenant_share): (u8, u8),
         apps: &[(&AppName, u128)],
-    ) -> (Arc<AppMemory>, Vec<Registered>) {
+    ) -> (Arc<AppMemory>, Vec<RegistrationGuard>) {
         let (share, of_tenant) = (percent(app_share), percent(tenant_share));
         let all = AppMemory::new(MebiBytes(100), share, of_tenant).expect("counted");
         let register = |(app, number): &(&AppName, u128)| {
             let registered = all.register(app);
-            all.belong(app, tenant(*number));
+            all.set_tenant(app, tenant(*number));
             registered
         };
         let registered = apps.iter().map(register).collect();
@@ -286,19 +290,19 @@ mod tests {
     async fn an_app_holds_its_share_or_one_instance_and_the_next_waits_for_it() {
         let all = AppMemory::new(MebiBytes(100), percent(75), Percent::WHOLE).expect("counted");
         let (one, other) = (app("one"), app("other"));
-        let large = all.hold(&one, MebiBytes(90)).expect("its first");
-        let refused = all.hold(&one, MebiBytes(1)).expect_err("all of it");
+        let large = all.reserve(&one, MebiBytes(90)).expect("its first");
+        let refused = all.reserve(&one, MebiBytes(1)).expect_err("all of it");
         assert!(refused.contains("one app may hold 75"), "{refused}");
-        let _other = all.hold(&other, MebiBytes(40)).expect("not its matter");
-        assert!(all.hold(&other, MebiBytes(36)).is_err());
-        drop(all.hold(&other, MebiBytes(35)).expect("75 together"));
-        let waiting = all.hold_when_free(&one, MebiBytes(50));
+        let _other = all.reserve(&other, MebiBytes(40)).expect("not its matter");
+        assert!(all.reserve(&other, MebiBytes(36)).is_err());
+        drop(all.reserve(&other, MebiBytes(35)).expect("75 together"));
+        let waiting = all.reserve_when_free(&one, MebiBytes(50));
         tokio::pin!(waiting);
         assert!((&mut waiting).now_or_never().is_none());
         drop(large);
         let next = waiting.await;
         let found = all.found(&one, MebiBytes(70));
-        assert!(all.hold(&one, MebiBytes(1)).is_err());
+        assert!(all.reserve(&one, MebiBytes(1)).is_err());
         drop((next, found));
         assert!(!all.lock().contains_key(&one), "nothing is kept of it");
     }
@@ -307,28 +311,28 @@ mod tests {
     fn the_apps_of_a_tenant_hold_its_share_of_what_others_leave_together() {
         let (one, two, other) = (app("one"), app("two"), app("other"));
         let (all, mut registered) = node((75, 90), &[(&one, 1), (&two, 1), (&other, 2)]);
-        let hold = |app, memory| all.hold(app, MebiBytes(memory));
-        let first = hold(&one, 70).expect("its app's share");
-        let second = hold(&two, 20).expect("90 of 100");
-        let refused = hold(&two, 1).map(drop).expect_err("no more of it");
+        let reserve = |app, memory| all.reserve(app, MebiBytes(memory));
+        let first = reserve(&one, 70).expect("its app's share");
+        let second = reserve(&two, 20).expect("90 of 100");
+        let refused = reserve(&two, 1).map(drop).expect_err("no more of it");
         assert!(
             refused.contains("hold 90") && refused.contains("it may hold 90"),
             "{refused}"
         );
-        let others = hold(&other, 10).expect("beside a tenant that holds all it may");
-        assert!(hold(&other, 1).is_err(), "9 of the 10 that are left");
+        let others = reserve(&other, 10).expect("beside a tenant that holds all it may");
+        assert!(reserve(&other, 1).is_err(), "9 of the 10 that are left");
         drop(first);
-        let again = hold(&one, 61).expect("81 of the 90 that are left");
-        assert!(hold(&two, 1).is_err());
+        let again = reserve(&one, 61).expect("81 of the 90 that are left");
+        assert!(reserve(&two, 1).is_err());
         // An app that holds nothing may have one instance, however large.
         drop((second, again));
-        let large = hold(&one, 100).expect("its first");
+        let large = reserve(&one, 100).expect("its first");
         drop((large, others));
         // The last function of the other tenant is gone, so nothing has to be left for anyone.
         drop(registered.pop());
         let whole = (
-            hold(&one, 70).expect("alone"),
-            hold(&two, 30).expect("alone"),
+            reserve(&one, 70).expect("alone"),
+            reserve(&two, 30).expect("alone"),
         );
         drop((whole, registered));
         assert!(all.lock().is_empty(), "nothing is kept of anybody");
@@ -340,16 +344,16 @@ mod tests {
         let all = AppMemory::new(MebiBytes(100), Percent::WHOLE, percent(50)).expect("counted");
         let registered = (all.register(&one), all.register(&two));
         let held = (
-            all.hold(&one, MebiBytes(50)).expect("half of 100"),
-            all.hold(&two, MebiBytes(25)).expect("half of 50"),
+            all.reserve(&one, MebiBytes(50)).expect("half of 100"),
+            all.reserve(&two, MebiBytes(25)).expect("half of 50"),
         );
-        assert!(all.hold(&one, MebiBytes(1)).is_err());
+        assert!(all.reserve(&one, MebiBytes(1)).is_err());
         // The tenant of an unknown app is not stored.
-        all.belong(&app("three"), tenant(1));
+        all.set_tenant(&app("three"), tenant(1));
         assert_eq!(all.lock().len(), 2);
-        all.belong(&one, tenant(1));
-        all.belong(&two, tenant(1));
-        drop(all.hold(&one, MebiBytes(25)).expect("alone since then"));
+        all.set_tenant(&one, tenant(1));
+        all.set_tenant(&two, tenant(1));
+        drop(all.reserve(&one, MebiBytes(25)).expect("alone since then"));
         drop((held, registered));
         assert!(all.lock().is_empty());
     }
@@ -359,8 +363,12 @@ mod tests {
         let new = |app, tenant| AppMemory::new(MebiBytes(100), app, tenant);
         assert!(new(Percent::WHOLE, Percent::WHOLE).is_none());
         let of_tenants = new(Percent::WHOLE, percent(90)).expect("counted");
-        let held = of_tenants.hold(&app("one"), MebiBytes(90)).expect("alone");
-        let rest = of_tenants.hold(&app("one"), MebiBytes(10)).expect("alone");
+        let held = of_tenants
+            .reserve(&app("one"), MebiBytes(90))
+            .expect("alone");
+        let rest = of_tenants
+            .reserve(&app("one"), MebiBytes(10))
+            .expect("alone");
         drop((held, rest));
     }
 
@@ -375,7 +383,7 @@ mod tests {
             let names: Vec<AppName> = (0..6).map(|at| app(&format!("app-{at}"))).collect();
             let of: Vec<_> = names.iter().zip([0, 1, 2, 0, 1, 2]).collect();
             let (all, registered) = node(shares, &of);
-            let mut parts: [Vec<(u64, AppPart)>; 6] = Default::default();
+            let mut parts: [Vec<(u64, ShareReservation)>; 6] = Default::default();
             for (who, memory, comes) in steps {
                 if !comes {
                     drop(parts[who].pop());
@@ -387,11 +395,11 @@ mod tests {
                 };
                 let (own, of_tenant) = (held(&|at| at == who), held(&|at| at % 3 == who % 3));
                 let left = 100_u64.saturating_sub(held(&|at| at % 3 != who % 3));
-                let may = |held: u64, most: u64| held == 0 || held + memory <= most;
+                let may = |held: u64, limit: u64| held == 0 || held + memory <= limit;
                 // Instances admitted as the first may add up to more than there is: the ledger bounds that.
                 let fits = (shares.0 == 100 || may(own, u64::from(shares.0)))
                     && may(of_tenant, (left * u64::from(shares.1) / 100).max(left.min(1)));
-                let took = all.hold(&names[who], MebiBytes(memory));
+                let took = all.reserve(&names[who], MebiBytes(memory));
                 prop_assert_eq!(took.is_ok(), fits, "{} and {} of {}", own, of_tenant, left);
                 parts[who].extend(took.ok().map(|part| (memory, part)));
             }

@@ -8,7 +8,7 @@ mod clock;
 mod function_queue;
 mod in_flight;
 mod lend;
-mod rest;
+mod pausing;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use fdn_core::device::{GpuRequest, Percent};
 use fdn_core::{AppName, Millis, TenantTag};
 use fdn_instances::{Image, Instance, InstanceState, StartError, StartSpec};
-use fdn_scheduling::invocation::{ContainerId, Profile, Why};
+use fdn_scheduling::invocation::{ContainerId, Profile, ReleaseReason};
 use fdn_service::CancellationToken;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -31,11 +31,11 @@ use super::admission::Refused;
 use super::ledger::{InstanceReservation, Ledger};
 use super::placer::{Need, Placed, Placer, of_memory};
 use super::policy;
-use super::pool::{CallId, Effect, Known, Pool, PoolSettings};
+use super::pool::{CallId, Effect, FunctionParameters, Pool, PoolSettings};
 use super::stop::stopped;
 use crate::error::Error;
 use crate::metrics::InstanceMetrics;
-use crate::peers::Way;
+use crate::peers::Placement;
 use crate::settings::{InstanceSettings, QueueSettings, ScaleSettings};
 
 pub use function_queue::InstanceQueue;
@@ -99,12 +99,12 @@ struct State {
 struct Live {
     container: ContainerId,
     instance: Arc<dyn Instance>,
-    hold: Arc<Option<InstanceReservation>>,
+    reservation: Arc<Option<InstanceReservation>>,
     since: Instant,
     /// The instance ran for another node before; it is lent to the next node that wants it.
     lendable: bool,
     /// How the cluster placed it, for the first call that gets it.
-    way: Option<Arc<Way>>,
+    placement: Option<Arc<Placement>>,
 }
 
 impl Instances {
@@ -206,7 +206,7 @@ impl Instances {
         let concurrency = spec.description.concurrency.get();
         let weight = inner.placer.weight(spec.description.resources);
         let cold = policy::millis(inner.settings.cold_start);
-        let known = Known {
+        let parameters = FunctionParameters {
             app: spec.description.app.clone(),
             memory: of_memory(spec.description.resources.memory_mib),
             profile: Profile::new(expected, cold, weight).map_err(|error| refused(&error))?,
@@ -223,7 +223,7 @@ impl Instances {
         });
         let mut unwanted = Vec::new();
         let index = inner.with(|state, now| {
-            let index = state.pool.register(known)?;
+            let index = state.pool.register(parameters)?;
             let rows = state.functions.len().max(index.get() + 1);
             state.functions.resize(rows, None);
             state.functions[index.get()] = Some(Arc::clone(&function));
@@ -237,7 +237,7 @@ impl Instances {
             Ok::<_, fdn_scheduling::invocation::Refusal>(index)
         });
         for placed in unwanted {
-            inner.stop_later(placed.instance, Arc::new(placed.hold));
+            inner.stop_later(placed.instance, Arc::new(placed.reservation));
         }
         Ok(InstanceQueue {
             inner: Arc::downgrade(inner),
@@ -248,10 +248,10 @@ impl Instances {
     }
 
     /// Sets the tenant of an app with registered functions: its instances share memory with those of the tenant's other apps.
-    pub fn belong(&self, app: &AppName, tenant: TenantTag) {
-        self.inner.placer.belong(app, tenant);
+    pub fn set_tenant(&self, app: &AppName, tenant: TenantTag) {
+        self.inner.placer.set_tenant(app, tenant);
         self.inner
-            .with(|state, now| state.pool.belong(now, app, tenant));
+            .with(|state, now| state.pool.set_tenant(now, app, tenant));
     }
 
     /// Acquires a place in an instance for a call, waiting until `until` at most. `again` is for a call whose instance was lost.
@@ -300,13 +300,13 @@ impl Instances {
         let weight = inner
             .placer
             .weight(queue.function.spec.description.resources);
-        if weight > inner.placer.most() {
+        if weight > inner.placer.max_weight() {
             return Err(Refused::TooLarge);
         }
         let (sender, mut assigned) = oneshot::channel();
         let call = inner.with(|state, now| {
             let call = if again {
-                state.pool.come_back(now, queue.index)?
+                state.pool.requeue(now, queue.index)?
             } else {
                 state.pool.arrive(now, queue.index)?
             };
@@ -410,9 +410,9 @@ impl Inner {
                     warn!(%container, "a call was assigned to an instance that is not here");
                     return;
                 };
-                let way = live.way.take();
+                let placement = live.placement.take();
                 let instance = Arc::clone(&live.instance);
-                let in_flight = InFlight::new(Arc::clone(self), container, instance, way);
+                let in_flight = InFlight::new(Arc::clone(self), container, instance, placement);
                 match state.waiters.remove(&call) {
                     Some(waiter) => unwanted.extend(waiter.send(in_flight).err()),
                     None => unwanted.push(in_flight),
@@ -447,7 +447,7 @@ impl Inner {
             Effect::Stop { container, why } => {
                 self.metrics.stops.with_label_values(&[label(why)]).inc();
                 if let Some(live) = take(state, container) {
-                    self.stop_later(live.instance, live.hold);
+                    self.stop_later(live.instance, live.reservation);
                 }
             }
         }
@@ -457,26 +457,30 @@ impl Inner {
         let rows = state.live.len().max(container.slot() + 1);
         state.live.resize(rows, None);
         let instance = placed.instance;
-        let way = self.placer.way(instance.id());
+        let placement = self.placer.placement(instance.id());
         self.tasks
             .spawn(Arc::clone(self).watch(container, Arc::clone(&instance)));
         state.live[container.slot()] = Some(Live {
             container,
             instance,
-            hold: Arc::new(placed.hold),
+            reservation: Arc::new(placed.reservation),
             since: Instant::now(),
             lendable: false,
-            way,
+            placement,
         });
     }
 
     /// Stops an instance in the background; its resources are released once it is gone.
-    fn stop_later(&self, instance: Arc<dyn Instance>, hold: Arc<Option<InstanceReservation>>) {
+    fn stop_later(
+        &self,
+        instance: Arc<dyn Instance>,
+        reservation: Arc<Option<InstanceReservation>>,
+    ) {
         let grace = self.settings.stop_grace.as_duration();
         let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {
             stopped(&*instance, grace).await;
-            drop(hold);
+            drop(reservation);
             wake.notify_one();
         });
     }
@@ -493,14 +497,14 @@ fn take(state: &mut State, container: ContainerId) -> Option<Live> {
     live.take_if(|live| live.container == container)
 }
 
-const fn label(why: Why) -> &'static str {
+const fn label(why: ReleaseReason) -> &'static str {
     match why {
-        Why::Evicted => "evicted",
-        Why::Expired => "expired",
-        Why::NotNeededYet => "not_needed_yet",
-        Why::Shrunk => "shrunk",
-        Why::Retired => "retired",
-        Why::Surplus => "surplus",
+        ReleaseReason::Evicted => "evicted",
+        ReleaseReason::Expired => "expired",
+        ReleaseReason::NotNeededYet => "not_needed_yet",
+        ReleaseReason::Shrunk => "shrunk",
+        ReleaseReason::Retired => "retired",
+        ReleaseReason::Surplus => "surplus",
     }
 }
 

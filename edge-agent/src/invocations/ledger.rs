@@ -15,7 +15,7 @@ use fdn_core::{MebiBytes, MilliCpu, Resources};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::app_memory::AppPart;
+use super::app_memory::ShareReservation;
 use super::slices::Slices;
 
 /// Bits of the word for memory in MiB: enough for 4 EiB.
@@ -100,7 +100,7 @@ pub struct InstanceReservation {
     resources: Resources,
     slices: Option<Slices>,
     /// The part of its app's and tenant's memory share.
-    part: Option<Box<AppPart>>,
+    part: Option<Box<ShareReservation>>,
     /// Dropped after everything else was released.
     guards: Vec<Box<dyn Any + Send + Sync>>,
 }
@@ -115,7 +115,7 @@ impl InstanceReservation {
 
     /// Adds a part of the shares of its app and tenant to what the instance holds.
     #[must_use]
-    pub(super) fn with_part(mut self, part: Option<AppPart>) -> Self {
+    pub(super) fn with_part(mut self, part: Option<ShareReservation>) -> Self {
         self.part = part.map(Box::new);
         self
     }
@@ -313,7 +313,7 @@ impl Ledger {
     ///
     /// # Errors
     /// With a text that says what is short.
-    pub fn hold(self: &Arc<Self>, resources: Resources) -> Result<InstanceReservation, String> {
+    pub fn reserve(self: &Arc<Self>, resources: Resources) -> Result<InstanceReservation, String> {
         let short = |cpu: u64| {
             let free = Resources::new(
                 MilliCpu(self.capacity.cpu_milli.get().saturating_sub(cpu)),
@@ -353,16 +353,16 @@ impl Ledger {
         })
     }
 
-    /// Like [`Ledger::hold`], but waits until stopping instances have released enough. The caller must bound the wait.
-    pub async fn hold_when_free(self: &Arc<Self>, resources: Resources) -> InstanceReservation {
+    /// Like [`Ledger::reserve`], but waits until stopping instances have released enough. The caller must bound the wait.
+    pub async fn reserve_when_free(self: &Arc<Self>, resources: Resources) -> InstanceReservation {
         let _watch = self.watch();
         loop {
             let freed = self.freed();
             tokio::pin!(freed);
             // Registered before the check, so that a release in between is not missed.
             freed.as_mut().enable();
-            if let Ok(hold) = self.hold(resources) {
-                return hold;
+            if let Ok(reservation) = self.reserve(resources) {
+                return reservation;
             }
             freed.await;
         }
@@ -416,11 +416,11 @@ mod tests {
     fn instances_and_calls_share_the_memory_and_cpu_is_for_instances() {
         let ledger = ledger(1000, 100, 9);
         let want = |cpu, memory| Resources::new(MilliCpu(cpu), MebiBytes(memory));
-        let instance = ledger.hold(want(800, 50)).expect("room");
-        let error = ledger.hold(want(300, 1)).expect_err("no CPU");
+        let instance = ledger.reserve(want(800, 50)).expect("room");
+        let error = ledger.reserve(want(300, 1)).expect_err("no CPU");
         assert!(error.contains("CPU"), "{error}");
         let permit = ledger.enter(MebiBytes(30)).expect("room");
-        let error = ledger.hold(want(100, 30)).expect_err("no memory");
+        let error = ledger.reserve(want(100, 30)).expect_err("no memory");
         assert!(error.contains("memory"), "{error}");
         assert_eq!(
             ledger.cpu_held(),
@@ -470,10 +470,10 @@ mod tests {
                         assert!(ledger.running() <= 5);
                         assert!(ledger.held() <= MebiBytes(64));
                         let cpu = MilliCpu(memory.get());
-                        let hold = ledger.hold(Resources::new(cpu, memory));
+                        let reservation = ledger.reserve(Resources::new(cpu, memory));
                         assert!(ledger.cpu_held() <= MilliCpu(64));
                         assert!(ledger.held() <= MebiBytes(64));
-                        drop((permit, hold));
+                        drop((permit, reservation));
                     }
                 })
             })
@@ -488,9 +488,9 @@ mod tests {
     async fn who_waits_for_an_instance_to_go_gets_what_it_held() {
         let ledger = ledger(100, 100, 1);
         let all = Resources::new(MilliCpu(100), MebiBytes(100));
-        let first = ledger.hold(all).expect("room");
+        let first = ledger.reserve(all).expect("room");
         let waiting = Arc::clone(&ledger);
-        let second = tokio::spawn(async move { waiting.hold_when_free(all).await });
+        let second = tokio::spawn(async move { waiting.reserve_when_free(all).await });
         tokio::task::yield_now().await;
         drop(first);
         drop(second.await.expect("held"));

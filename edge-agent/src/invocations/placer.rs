@@ -23,13 +23,13 @@ use uuid::Uuid;
 
 pub use super::place_error::PlaceError;
 
-use super::app_memory::{AppMemory, AppPart};
+use super::app_memory::{AppMemory, ShareReservation};
 use super::ledger::{InstanceReservation, Ledger};
-use super::slices::{self, Idlers, Sharing, Slices};
+use super::slices::{self, IdleInstances, Sharing, Slices};
 use super::standby::Standby;
 use super::unclaimed::Unclaimed;
 use crate::metrics::InstanceMetrics;
-use crate::peers::Way;
+use crate::peers::Placement;
 
 /// Keeps a function version registered with a placer while it lives; `None` if the placer does not need that.
 pub type Registration = Option<Box<dyn Any + Send + Sync>>;
@@ -40,7 +40,7 @@ pub struct Placed {
     /// The handle.
     pub instance: Arc<dyn Instance>,
     /// The resources it holds on this node; `None` if it runs on another.
-    pub hold: Option<InstanceReservation>,
+    pub reservation: Option<InstanceReservation>,
 }
 
 /// Why an instance is needed.
@@ -96,7 +96,7 @@ pub trait Placer: Send + Sync {
     fn room(&self) -> Weight;
 
     /// The greatest weight that a single instance can have on any node.
-    fn most(&self) -> Weight;
+    fn max_weight(&self) -> Weight;
 
     /// Registers a function version whose instances will be requested, with the expected execution time of a call.
     fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
@@ -105,15 +105,15 @@ pub trait Placer: Send + Sync {
     }
 
     /// Sets the tenant of an app of which a function is registered.
-    fn belong(&self, app: &AppName, tenant: TenantTag) {
+    fn set_tenant(&self, app: &AppName, tenant: TenantTag) {
         let _ = (app, tenant);
     }
 
     /// Releases instances that are kept ahead of need, as far as calls in sandboxes wait for their memory.
-    fn make_way(&self) {}
+    fn evict_standby(&self) {}
 
     /// How the cluster placed an instance; returned once, and only for instances that the cluster placed.
-    fn way(&self, instance: InstanceId) -> Option<Arc<Way>> {
+    fn placement(&self, instance: InstanceId) -> Option<Arc<Placement>> {
         let _ = instance;
         None
     }
@@ -165,9 +165,9 @@ impl LocalPlacer {
 
     /// Adds a source of idle instances that may be ended when their slices of devices are needed; sources are asked in the order in which they
     /// were added.
-    pub fn idle_from(&self, idlers: Arc<dyn Idlers>) {
+    pub fn add_idle_instances(&self, idle_instances: Arc<dyn IdleInstances>) {
         if let Some(sharing) = &self.sharing {
-            sharing.add_idlers(idlers);
+            sharing.add_idle_instances(idle_instances);
         }
     }
 
@@ -182,7 +182,7 @@ impl LocalPlacer {
     #[must_use]
     pub fn gpu_left(&self) -> (MebiBytes, MebiBytes) {
         let sharing = self.sharing.as_ref();
-        sharing.map_or_else(Default::default, |sharing| sharing.devices().left())
+        sharing.map_or_else(Default::default, |sharing| sharing.devices().usage())
     }
 
     /// Keeps up to `each` instances of each function on standby, started before they are requested.
@@ -211,12 +211,12 @@ impl LocalPlacer {
     /// With a text that says what is short.
     pub fn has_room(&self, resources: Resources) -> Result<(), String> {
         let resources = on_the_node(resources);
-        let short = match self.ledger.hold(resources) {
+        let short = match self.ledger.reserve(resources) {
             Ok(_) => return Ok(()),
             Err(short) => short,
         };
         let standby = self.standby.as_ref();
-        if standby.is_some_and(|standby| standby.could_give_way(resources)) {
+        if standby.is_some_and(|standby| standby.could_evict_for(resources)) {
             return Ok(());
         }
         Err(short)
@@ -226,22 +226,25 @@ impl LocalPlacer {
     ///
     /// # Errors
     /// With a text that says what is short.
-    pub(crate) fn take_share(&self, description: &Description) -> Result<Option<AppPart>, String> {
+    pub(crate) fn take_share(
+        &self,
+        description: &Description,
+    ) -> Result<Option<ShareReservation>, String> {
         let memory = description.resources.memory_mib;
         let apps = self.apps.as_ref();
-        let part = apps.map(|apps| apps.hold(&description.app, memory));
+        let part = apps.map(|apps| apps.reserve(&description.app, memory));
         part.transpose()
     }
 
     /// Reserves CPU and memory, evicting instances on standby if necessary, and waits for instances that are being stopped.
-    async fn hold_when_free(&self, resources: Resources) -> InstanceReservation {
-        if let Ok(hold) = self.ledger.hold(resources) {
-            return hold;
+    async fn reserve_when_free(&self, resources: Resources) -> InstanceReservation {
+        if let Ok(reservation) = self.ledger.reserve(resources) {
+            return reservation;
         }
         if let Some(standby) = &self.standby {
-            standby.give_way(resources);
+            standby.evict_for(resources);
         }
-        self.ledger.hold_when_free(resources).await
+        self.ledger.reserve_when_free(resources).await
     }
 
     /// The kind of runtime that starts instances here.
@@ -308,15 +311,16 @@ impl LocalPlacer {
     /// Reserves the resources of a running instance; an error says why it cannot stay.
     fn held(&self, instance: &dyn Instance) -> Result<InstanceReservation, String> {
         let description = instance.description();
-        let hold = self.ledger.hold(on_the_node(description.resources))?;
+        let reservation = self.ledger.reserve(on_the_node(description.resources))?;
         let memory = description.resources.memory_mib;
         let apps = self.apps.as_ref();
-        let hold = hold.with_part(apps.map(|apps| apps.found(&description.app, memory)));
+        let reservation =
+            reservation.with_part(apps.map(|apps| apps.found(&description.app, memory)));
         let slices = self
             .sharing
             .as_ref()
             .filter(|_| !description.devices.is_empty());
-        Ok(hold.with_slices(slices.map(|sharing| Slices::held(sharing, description.id))))
+        Ok(reservation.with_slices(slices.map(|sharing| Slices::held(sharing, description.id))))
     }
 
     /// Finds the instances that run already after the agent's restart, and reserves their resources before anything else is started.
@@ -335,10 +339,16 @@ impl LocalPlacer {
                 self.held(&*instance)
             };
             match held {
-                Ok(hold) => {
+                Ok(reservation) => {
                     self.noted(&instance);
-                    let hold = Some(hold);
-                    found.insert(id, Placed { instance, hold });
+                    let reservation = Some(reservation);
+                    found.insert(
+                        id,
+                        Placed {
+                            instance,
+                            reservation,
+                        },
+                    );
                 }
                 Err(short) => {
                     warn!(%id, %short, "an instance that runs no longer fits this node and is stopped");
@@ -375,8 +385,8 @@ impl LocalPlacer {
     pub fn guard_found(&self, id: InstanceId, guard: Box<dyn Any + Send + Sync>) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(placed) = found.get_mut(&id) {
-            let hold = placed.hold.take();
-            placed.hold = hold.map(|hold| hold.with_guard(guard));
+            let reservation = placed.reservation.take();
+            placed.reservation = reservation.map(|reservation| reservation.with_guard(guard));
         }
     }
 
@@ -399,7 +409,7 @@ impl LocalPlacer {
         &self,
         mut spec: StartSpec,
         need: Need,
-        part: Option<AppPart>,
+        part: Option<ShareReservation>,
     ) -> Result<Placed, PlaceError> {
         spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
         let resources = on_the_node(spec.description.resources);
@@ -409,7 +419,7 @@ impl LocalPlacer {
         let start = async {
             let (app, memory) = (&spec.description.app, resources.memory_mib);
             let part = match (part, &self.apps) {
-                (None, Some(apps)) => Some(apps.hold_when_free(app, memory).await),
+                (None, Some(apps)) => Some(apps.reserve_when_free(app, memory).await),
                 (part, _) => part,
             };
             let standby = match &self.standby {
@@ -417,17 +427,19 @@ impl LocalPlacer {
                 None => None,
             };
             if let Some(mut placed) = standby {
-                placed.hold = placed.hold.map(|hold| hold.with_part(part));
+                placed.reservation = placed
+                    .reservation
+                    .map(|reservation| reservation.with_part(part));
                 return Ok(placed);
             }
             // Instances that were evicted for this one may still be stopping.
-            let hold = self.hold_when_free(resources).await;
+            let reservation = self.reserve_when_free(resources).await;
             let slices = match &self.sharing {
                 Some(sharing) => Slices::bind(sharing, &mut spec, need).await?,
                 None => None,
             };
-            let hold = hold.with_slices(slices).with_part(part);
-            let placed = Unclaimed::start(&self.runtime, spec, hold).await?;
+            let reservation = reservation.with_slices(slices).with_part(part);
+            let placed = Unclaimed::start(&self.runtime, spec, reservation).await?;
             self.noted(&placed.instance);
             Ok(placed)
         };
@@ -451,8 +463,8 @@ impl Placer for LocalPlacer {
     async fn lacks_devices(&self, request: &GpuRequest) -> Option<String> {
         let (sharing, request) = (self.sharing.clone()?, request.clone());
         // The allocation table is locked while it is written, so this may wait for the disk.
-        let could = spawn_blocking(move || sharing.devices().could(&request)).await;
-        could.ok()?.err().map(|lacking| lacking.to_string())
+        let feasible = spawn_blocking(move || sharing.devices().check_feasible(&request)).await;
+        feasible.ok()?.err().map(|lacking| lacking.to_string())
     }
 
     fn found(&self, description: &Description) -> Vec<Placed> {
@@ -494,21 +506,21 @@ impl Placer for LocalPlacer {
         Some(Box::new((prepared, standby, known)))
     }
 
-    fn belong(&self, app: &AppName, tenant: TenantTag) {
+    fn set_tenant(&self, app: &AppName, tenant: TenantTag) {
         if let Some(apps) = &self.apps {
-            apps.belong(app, tenant);
+            apps.set_tenant(app, tenant);
         }
     }
 
-    fn make_way(&self) {
+    fn evict_standby(&self) {
         if let Some(standby) = &self.standby
             && self.ledger.wanted() > MebiBytes(0)
         {
-            standby.give_way(Resources::default());
+            standby.evict_for(Resources::default());
         }
     }
 
-    fn most(&self) -> Weight {
+    fn max_weight(&self) -> Weight {
         of_memory(self.ledger.capacity().memory_mib)
     }
 }

@@ -8,7 +8,7 @@ use http::Method;
 
 /// How a call failed, as far as it matters for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum AttemptFailure {
     /// No byte was sent.
     NotSent,
     /// The instance may have seen the request.
@@ -18,7 +18,7 @@ pub enum Failed {
     },
 }
 
-impl Failed {
+impl AttemptFailure {
     /// The label in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -46,7 +46,7 @@ pub fn is_idempotent(method: &Method, declared: bool) -> bool {
 
 /// The failed attempts of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tries {
+pub struct FailedAttempts {
     /// Attempts in which no byte was sent, because the instance turned out to be gone.
     pub not_sent: u32,
     /// Attempts that were interrupted.
@@ -57,15 +57,20 @@ pub struct Tries {
 /// was idle is found by some call.
 const GONE: u32 = 64;
 
-impl Tries {
+impl FailedAttempts {
     /// Counts a failure. Returns whether the call is retried, if it may be interrupted in at most `attempts` attempts.
-    pub fn again(&mut self, failed: Failed, idempotent: bool, attempts: u32) -> bool {
+    pub fn should_retry(
+        &mut self,
+        failed: AttemptFailure,
+        idempotent: bool,
+        attempts: u32,
+    ) -> bool {
         match failed {
-            Failed::NotSent => {
+            AttemptFailure::NotSent => {
                 self.not_sent += 1;
                 self.not_sent < attempts.saturating_mul(GONE)
             }
-            Failed::Interrupted { replayable } => {
+            AttemptFailure::Interrupted { replayable } => {
                 self.interrupted += 1;
                 idempotent && replayable && self.interrupted < attempts
             }
@@ -79,23 +84,27 @@ mod tests {
 
     #[test]
     fn only_what_is_safe_is_made_again() {
-        let cut = Failed::Interrupted { replayable: true };
-        let consumed = Failed::Interrupted { replayable: false };
-        let once = |failed, idempotent| Tries::default().again(failed, idempotent, 3);
-        assert!(once(Failed::NotSent, false), "a POST that nobody saw");
+        let cut = AttemptFailure::Interrupted { replayable: true };
+        let consumed = AttemptFailure::Interrupted { replayable: false };
+        let once =
+            |failed, idempotent| FailedAttempts::default().should_retry(failed, idempotent, 3);
+        assert!(
+            once(AttemptFailure::NotSent, false),
+            "a POST that nobody saw"
+        );
         assert!(!once(cut, false), "a POST that may have been seen");
         assert!(once(cut, true) && !once(consumed, true));
     }
 
     #[test]
     fn attempts_are_bounded() {
-        for (failed, most) in [
-            (Failed::Interrupted { replayable: true }, 3),
-            (Failed::NotSent, 3 * GONE),
+        for (failed, max) in [
+            (AttemptFailure::Interrupted { replayable: true }, 3),
+            (AttemptFailure::NotSent, 3 * GONE),
         ] {
-            let mut tries = Tries::default();
-            let again = (0..1000).take_while(|_| tries.again(failed, true, 3));
-            assert_eq!(again.count(), most as usize - 1);
+            let mut tries = FailedAttempts::default();
+            let again = (0..1000).take_while(|_| tries.should_retry(failed, true, 3));
+            assert_eq!(again.count(), max as usize - 1);
         }
     }
 

@@ -40,7 +40,7 @@ pub struct AppPlaces {
 
 impl AppPlaces {
     /// Sets the app's tenant. Until then the app counts as its tenant's only one.
-    pub(crate) fn belong(&self, tenant: Arc<TenantPlaces>) {
+    pub(crate) fn set_tenant(&self, tenant: Arc<TenantPlaces>) {
         self.tenant.store(tenant);
     }
 
@@ -73,7 +73,7 @@ impl TenantPlaces {
 
 /// The places taken from the shares of an app and its tenant, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharePermit {
     _app: Option<OwnedSemaphorePermit>,
     _tenant: Option<TenantPlace>,
 }
@@ -99,7 +99,7 @@ impl Shares {
     ///
     /// # Errors
     /// When the limit of waiting calls is reached, or this one has waited for the longest permitted time.
-    pub(super) async fn enter(&self, places: &AppPlaces) -> Result<Shared, Refused> {
+    pub(super) async fn enter(&self, places: &AppPlaces) -> Result<SharePermit, Refused> {
         let app = match &self.app {
             Some(share) => Some(share.enter(places).await?),
             None => None,
@@ -108,7 +108,7 @@ impl Shares {
             Some(share) => Some(share.enter(&places.tenant).await?),
             None => None,
         };
-        Ok(Shared {
+        Ok(SharePermit {
             _app: app,
             _tenant: tenant,
         })
@@ -122,7 +122,7 @@ fn part(all: u32, percent: u8) -> u32 {
 }
 
 /// A tenant's limit: `percent` of the places that others leave.
-fn most_places(left: u32, percent: Percent) -> u32 {
+fn tenant_limit(left: u32, percent: Percent) -> u32 {
     u32::try_from(most_of(u64::from(left), percent)).unwrap_or(left)
 }
 
@@ -130,7 +130,7 @@ fn most_places(left: u32, percent: Percent) -> u32 {
 #[derive(Debug)]
 struct AppShare {
     places: u32,
-    line: Line,
+    limits: WaitLimits,
 }
 
 impl AppShare {
@@ -140,7 +140,7 @@ impl AppShare {
         let places = part(settings.slots, percent);
         (places < settings.slots).then(|| Self {
             places,
-            line: Line::new(settings, percent, gauge),
+            limits: WaitLimits::new(settings, percent, gauge),
         })
     }
 
@@ -160,8 +160,8 @@ impl AppShare {
         app: &AppPlaces,
         free: &Arc<Semaphore>,
     ) -> Result<OwnedSemaphorePermit, Refused> {
-        let _waits = self.line.join(&app.waiting).ok_or(Refused::AppFull)?;
-        match timeout(self.line.wait, Arc::clone(free).acquire_owned()).await {
+        let _waits = self.limits.join(&app.waiting).ok_or(Refused::AppFull)?;
+        match timeout(self.limits.wait, Arc::clone(free).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so this is nearly always a timeout.
             Ok(Err(_)) | Err(_) => Err(Refused::AppFull),
@@ -174,7 +174,7 @@ impl AppShare {
 struct TenantShare {
     slots: u32,
     percent: Percent,
-    line: Line,
+    limits: WaitLimits,
     /// The places that all tenants hold, plus those reserved for starving tenants.
     held: AtomicU32,
     /// Locked by the first of the tenants that hold nothing because others hold every place.
@@ -202,10 +202,10 @@ impl TenantShare {
     /// `None` if one tenant may hold every place.
     fn new(settings: &AdmissionSettings, gauge: IntGauge) -> Option<Self> {
         let (slots, percent) = (settings.slots, settings.tenant_share);
-        (most_places(slots, percent) < slots).then(|| Self {
+        (tenant_limit(slots, percent) < slots).then(|| Self {
             slots,
             percent,
-            line: Line::new(settings, percent.get(), gauge),
+            limits: WaitLimits::new(settings, percent.get(), gauge),
             held: AtomicU32::new(0),
             next: Mutex::new(()),
             watchers: AtomicU32::new(0),
@@ -214,8 +214,8 @@ impl TenantShare {
     }
 
     /// The most places that a tenant may hold while other tenants hold `others`.
-    fn most(&self, others: u32) -> u32 {
-        most_places(self.slots.saturating_sub(others), self.percent)
+    fn limit(&self, others: u32) -> u32 {
+        tenant_limit(self.slots.saturating_sub(others), self.percent)
     }
 
     async fn enter(
@@ -236,14 +236,14 @@ impl TenantShare {
         // Checked before counting, so that calls waiting in vain do not keep waking each other.
         let own = tenant.held.load(Ordering::SeqCst);
         let others = self.held.load(Ordering::SeqCst).saturating_sub(own);
-        if own >= self.most(others) {
+        if own >= self.limit(others) {
             return None;
         }
         let all = self.held.fetch_add(1, Ordering::SeqCst);
         let took = tenant
             .held
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |own| {
-                (own < self.most(all.saturating_sub(own))).then_some(own + 1)
+                (own < self.limit(all.saturating_sub(own))).then_some(own + 1)
             });
         if took.is_err() {
             self.give_back();
@@ -268,34 +268,34 @@ impl TenantShare {
             0 => otherwise,
             _ => Refused::TenantFull,
         };
-        let waits = self.line.join(&tenant.waiting);
+        let waits = self.limits.join(&tenant.waiting);
         let _waits = waits.ok_or_else(|| refused(Refused::Full))?;
         let turn = async {
             let _turn = tenant.turn.lock().await;
             self.watchers.fetch_add(1, Ordering::SeqCst);
-            let _watches = Counted(&self.watchers);
-            match self.when(|| self.take_or_starve(tenant)).await {
+            let _watches = DecrementGuard(&self.watchers);
+            match self.retry_on_release(|| self.take_or_starve(tenant)).await {
                 Ok(place) => place,
                 // The first place that is released goes to the first tenant that waits like this.
-                Err(Starves) => {
+                Err(Starving) => {
                     let _next = self.next.lock().await;
-                    let kept = Kept::new(self);
-                    self.when(|| kept.claim(tenant)).await
+                    let reserved = ReservedPlace::new(self);
+                    self.retry_on_release(|| reserved.claim(tenant)).await
                 }
             }
         };
-        let place = timeout(self.line.wait, turn).await;
+        let place = timeout(self.limits.wait, turn).await;
         place.map_err(|_| refused(Refused::Late))
     }
 
-    /// Returns the result of `look`, at once or after a release.
-    async fn when<T>(&self, look: impl Fn() -> Option<T>) -> T {
+    /// Returns the result of `attempt`, at once or after a release.
+    async fn retry_on_release<T>(&self, attempt: impl Fn() -> Option<T>) -> T {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             // Registered before the check, so that a release in between is not missed.
             freed.as_mut().enable();
-            if let Some(found) = look() {
+            if let Some(found) = attempt() {
                 return found;
             }
             freed.await;
@@ -306,30 +306,30 @@ impl TenantShare {
     fn take_or_starve(
         self: &Arc<Self>,
         tenant: &Arc<TenantPlaces>,
-    ) -> Option<Result<TenantPlace, Starves>> {
+    ) -> Option<Result<TenantPlace, Starving>> {
         match self.take(tenant) {
             Some(place) => Some(Ok(place)),
-            None if tenant.held.load(Ordering::SeqCst) == 0 => Some(Err(Starves)),
+            None if tenant.held.load(Ordering::SeqCst) == 0 => Some(Err(Starving)),
             None => None,
         }
     }
 }
 
 /// Others hold every place, and the tenant has none.
-struct Starves;
+struct Starving;
 
 /// A place reserved for one tenant, which others count as taken; released when this is dropped.
-struct Kept<'a> {
+struct ReservedPlace<'a> {
     share: &'a Arc<TenantShare>,
-    kept: AtomicBool,
+    unclaimed: AtomicBool,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> ReservedPlace<'a> {
     fn new(share: &'a Arc<TenantShare>) -> Self {
         share.held.fetch_add(1, Ordering::SeqCst);
         Self {
             share,
-            kept: AtomicBool::new(true),
+            unclaimed: AtomicBool::new(true),
         }
     }
 
@@ -340,10 +340,10 @@ impl<'a> Kept<'a> {
         let took = tenant
             .held
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |own| {
-                (own < share.most(others.saturating_sub(own))).then_some(own + 1)
+                (own < share.limit(others.saturating_sub(own))).then_some(own + 1)
             });
         took.ok()?;
-        self.kept.store(false, Ordering::Relaxed);
+        self.unclaimed.store(false, Ordering::Relaxed);
         Some(TenantPlace {
             share: Arc::clone(share),
             tenant: Arc::clone(tenant),
@@ -351,9 +351,9 @@ impl<'a> Kept<'a> {
     }
 }
 
-impl Drop for Kept<'_> {
+impl Drop for ReservedPlace<'_> {
     fn drop(&mut self) {
-        if *self.kept.get_mut() {
+        if *self.unclaimed.get_mut() {
             self.share.give_back();
         }
     }
@@ -361,53 +361,53 @@ impl Drop for Kept<'_> {
 
 /// The limits of waiting for a share.
 #[derive(Debug)]
-struct Line {
+struct WaitLimits {
     /// The most waiting calls of one app, or of one tenant.
-    most: u32,
+    max: u32,
     /// The longest time that each waits.
     wait: Duration,
     gauge: IntGauge,
 }
 
-impl Line {
+impl WaitLimits {
     fn new(settings: &AdmissionSettings, percent: u8, gauge: IntGauge) -> Self {
         Self {
-            most: part(settings.waiting, percent),
+            max: part(settings.waiting, percent),
             wait: settings.wait.as_duration(),
             gauge,
         }
     }
 
     /// Counts one more waiting call, if the limit permits.
-    fn join<'a>(&'a self, waiting: &'a AtomicU32) -> Option<Waits<'a>> {
+    fn join<'a>(&'a self, waiting: &'a AtomicU32) -> Option<WaitingGuard<'a>> {
         let took = waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
-            (waiting < self.most).then_some(waiting + 1)
+            (waiting < self.max).then_some(waiting + 1)
         });
         took.ok()?;
         self.gauge.inc();
-        Some(Waits {
+        Some(WaitingGuard {
             gauge: &self.gauge,
-            _counted: Counted(waiting),
+            _counted: DecrementGuard(waiting),
         })
     }
 }
 
 /// One waiting call, while this lives.
-struct Waits<'a> {
+struct WaitingGuard<'a> {
     gauge: &'a IntGauge,
-    _counted: Counted<'a>,
+    _counted: DecrementGuard<'a>,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.gauge.dec();
     }
 }
 
 /// Decrements the counter when dropped.
-struct Counted<'a>(&'a AtomicU32);
+struct DecrementGuard<'a>(&'a AtomicU32);
 
-impl Drop for Counted<'_> {
+impl Drop for DecrementGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

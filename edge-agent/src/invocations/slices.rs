@@ -3,7 +3,7 @@
 //! The allocation table of [`fdn_devices`] decides which devices an instance gets. Changes are written to disk before anybody acts on them, so
 //! they are made on threads that may block.
 //!
-//! If no device has room and idle instances hold what is missing, as few of them as possible are ended ([`Idlers`]), and the new instance waits
+//! If no device has room and idle instances hold what is missing, as few of them as possible are ended ([`IdleInstances`]), and the new instance waits
 //! until their slices are released, just as idle instances give way for memory.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fdn_core::InstanceId;
 use fdn_core::device::GpuRequest;
 use fdn_devices::grant::THREADS;
-use fdn_devices::{BindError, Devices, Running};
+use fdn_devices::{BindError, Devices, RunningBinding};
 use fdn_instances::{Description, StartSpec};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 use super::placer::{Need, PlaceError};
 
 /// A source of idle instances on this node that hold slices, which it ends where they are needed.
-pub trait Idlers: Send + Sync {
+pub trait IdleInstances: Send + Sync {
     /// Idle instances that hold slices of this node's devices, in the order in which they would be evicted, except those of the function of
     /// `wanted`: they would serve the same calls.
     fn idle(&self, wanted: &Description) -> Vec<InstanceId>;
@@ -35,7 +35,7 @@ pub trait Idlers: Send + Sync {
 /// The devices of this node, and the sources of idle instances that hold slices of them.
 pub struct Sharing {
     devices: Devices,
-    idlers: Mutex<Vec<Arc<dyn Idlers>>>,
+    idle_instances: Mutex<Vec<Arc<dyn IdleInstances>>>,
     freed: Notify,
 }
 
@@ -56,7 +56,7 @@ impl Sharing {
     pub fn new(devices: Devices) -> Arc<Self> {
         Arc::new(Self {
             devices,
-            idlers: Mutex::default(),
+            idle_instances: Mutex::default(),
             freed: Notify::new(),
         })
     }
@@ -68,26 +68,32 @@ impl Sharing {
     }
 
     /// Adds a source of idle instances, to be asked after those added before.
-    pub fn add_idlers(&self, idlers: Arc<dyn Idlers>) {
-        let mut all = self.idlers.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(idlers);
+    pub fn add_idle_instances(&self, idle_instances: Arc<dyn IdleInstances>) {
+        let mut all = self
+            .idle_instances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.push(idle_instances);
     }
 
     /// Ends idle instances so that a request can be bound, if that helps. `going` are those that were already ended for it.
-    async fn give_way(
+    async fn evict_idle(
         self: &Arc<Self>,
         request: &GpuRequest,
         wanted: &Description,
         going: &mut BTreeSet<InstanceId>,
     ) -> Outlook {
-        let idlers = {
-            let all = self.idlers.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle_instances = {
+            let all = self
+                .idle_instances
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             all.clone()
         };
         // Those already ending first, so that no others are ended in their place.
         let mut order: Vec<InstanceId> = going.iter().copied().collect();
         let mut whose = BTreeMap::new();
-        for one in idlers {
+        for one in idle_instances {
             for id in one.idle(wanted) {
                 order.push(id);
                 whose.insert(id, Arc::clone(&one));
@@ -95,15 +101,16 @@ impl Sharing {
         }
         // The allocation table is locked while it is written, so this may wait for the disk.
         let (sharing, request) = (Arc::clone(self), request.clone());
-        let in_the_way = spawn_blocking(move || sharing.devices.in_the_way(&request, &order)).await;
-        let Ok(Some(in_the_way)) = in_the_way else {
+        let to_evict =
+            spawn_blocking(move || sharing.devices.instances_to_evict(&request, &order)).await;
+        let Ok(Some(to_evict)) = to_evict else {
             return Outlook::None;
         };
-        if in_the_way.is_empty() {
+        if to_evict.is_empty() {
             return Outlook::Free;
         }
         let mut outlook = Outlook::None;
-        for id in in_the_way {
+        for id in to_evict {
             // One that is busy again is not ended. If too little room is left without it, that shows once the others are gone.
             let goes = going.contains(&id) || whose.get(&id).is_some_and(|one| one.end(id));
             if goes {
@@ -157,7 +164,7 @@ impl Slices {
                 }
                 done => return done.map(Some),
             };
-            let outlook = sharing.give_way(&request, &spec.description, &mut going);
+            let outlook = sharing.evict_idle(&request, &spec.description, &mut going);
             match outlook.await {
                 Outlook::Free => {}
                 Outlook::Soon => freed.await,
@@ -225,7 +232,7 @@ impl fmt::Debug for Slices {
 
 /// A running instance in the form of the allocation table, for the agent's restart; `None` for one without devices.
 #[must_use]
-pub fn running(description: &Description) -> Option<Running> {
+pub fn running(description: &Description) -> Option<RunningBinding> {
     let first = description.devices.first()?;
     let devices = description.devices.iter();
     let devices = devices.filter_map(|grant| grant.device.parse().ok());
@@ -234,7 +241,7 @@ pub fn running(description: &Description) -> Option<Running> {
         .get(THREADS)
         .and_then(|text| text.parse::<u8>().ok());
     let cores = cores.and_then(|cores| cores.try_into().ok());
-    Some(Running {
+    Some(RunningBinding {
         instance: description.id,
         app: description.app.clone(),
         memory: first.memory,

@@ -57,19 +57,19 @@ struct Row {
     /// The specification of its instances, whose id is meaningless.
     spec: StartSpec,
     registered: usize,
-    kept: Vec<Kept>,
+    kept: Vec<StandbyInstance>,
     again: Option<Instant>,
 }
 
-struct Kept {
+struct StandbyInstance {
     instance: Arc<dyn Instance>,
-    hold: InstanceReservation,
+    reservation: InstanceReservation,
 }
 
 /// Keeps a function registered while it lives.
-struct Registered(Weak<Inner>, StartSpec);
+struct RegistrationGuard(Weak<Inner>, StartSpec);
 
-impl Drop for Registered {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
             inner.unregister(&self.1);
@@ -126,7 +126,10 @@ impl Standby {
             tokio::spawn(keep(Arc::downgrade(inner)));
         }
         inner.bell.notify_one();
-        Some(Box::new(Registered(Arc::downgrade(inner), spec.clone())))
+        Some(Box::new(RegistrationGuard(
+            Arc::downgrade(inner),
+            spec.clone(),
+        )))
     }
 
     /// Takes and resumes an instance with exactly this specification, if there is one.
@@ -138,10 +141,13 @@ impl Standby {
                 return None;
             };
             inner.bell.notify_one();
-            let Kept { instance, hold } = kept;
+            let StandbyInstance {
+                instance,
+                reservation,
+            } = kept;
             let unclaimed = Unclaimed::of(Placed {
                 instance: Arc::clone(&instance),
-                hold: Some(hold),
+                reservation: Some(reservation),
             });
             match timeout(inner.patience, instance.resume()).await {
                 Ok(Ok(())) => {
@@ -157,12 +163,12 @@ impl Standby {
     }
 
     /// Ends as many instances as needed for the resources that `wanted` lacks; these are free a moment later. Returns whether that is enough.
-    pub(super) fn give_way(&self, wanted: Resources) -> bool {
-        self.0.give_way(wanted)
+    pub(super) fn evict_for(&self, wanted: Resources) -> bool {
+        self.0.evict_for(wanted)
     }
 
     /// Whether ending instances on standby would free enough.
-    pub(super) fn could_give_way(&self, wanted: Resources) -> bool {
+    pub(super) fn could_evict_for(&self, wanted: Resources) -> bool {
         let lacking = self.0.lacking(wanted);
         let rows = self.0.rows();
         let kept = rows.iter().flat_map(|row| &row.kept);
@@ -179,7 +185,7 @@ impl Standby {
         if !ends_with_us {
             return;
         }
-        let all: Vec<Kept> = {
+        let all: Vec<StandbyInstance> = {
             let mut rows = self.0.rows();
             rows.iter_mut().flat_map(|row| row.kept.drain(..)).collect()
         };
@@ -194,7 +200,7 @@ impl Standby {
 }
 
 /// The resources that an instance on standby holds on the node.
-fn of(kept: &Kept) -> Resources {
+fn of(kept: &StandbyInstance) -> Resources {
     on_the_node(kept.instance.description().resources)
 }
 
@@ -248,7 +254,7 @@ impl Inner {
     }
 
     /// Takes an instance of this function from standby; the outer `None` means that the function is not registered.
-    fn pop(&self, spec: &StartSpec) -> Option<Option<Kept>> {
+    fn pop(&self, spec: &StartSpec) -> Option<Option<StandbyInstance>> {
         let mut rows = self.rows();
         let row = rows.iter_mut().find(|row| alike(&row.spec, spec))?;
         Some(row.kept.pop())
@@ -265,7 +271,7 @@ impl Inner {
         )
     }
 
-    fn give_way(&self, wanted: Resources) -> bool {
+    fn evict_for(&self, wanted: Resources) -> bool {
         let lacking = self.lacking(wanted);
         let mut freed = Resources::default();
         let mut ending = Vec::new();
@@ -298,15 +304,15 @@ impl Inner {
         let mut due = short.filter(|row| row.again.is_none_or(|again| again <= now));
         due.find_map(|row| {
             let resources = on_the_node(row.spec.description.resources);
-            let hold = self.ledger.hold(resources).ok()?;
-            Some((row.spec.clone(), hold))
+            let reservation = self.ledger.reserve(resources).ok()?;
+            Some((row.spec.clone(), reservation))
         })
     }
 
     /// Starts an instance and freezes it.
-    async fn start(self: &Arc<Self>, mut spec: StartSpec, hold: InstanceReservation) {
+    async fn start(self: &Arc<Self>, mut spec: StartSpec, reservation: InstanceReservation) {
         spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
-        let started = Unclaimed::start(&self.runtime, spec.clone(), hold).await;
+        let started = Unclaimed::start(&self.runtime, spec.clone(), reservation).await;
         let placed = match started {
             Ok(placed) => Unclaimed::of(placed),
             Err(failure) => {
@@ -322,20 +328,26 @@ impl Inner {
         }
         let Placed {
             instance,
-            hold: Some(hold),
+            reservation: Some(reservation),
         } = placed.claim()
         else {
             return;
         };
         let watched = Arc::clone(&instance);
-        if let Err(unwanted) = self.put(&spec, Kept { instance, hold }) {
+        if let Err(unwanted) = self.put(
+            &spec,
+            StandbyInstance {
+                instance,
+                reservation,
+            },
+        ) {
             return end(unwanted);
         }
         self.show();
         tokio::spawn(watch(Arc::downgrade(self), watched));
     }
 
-    fn put(&self, spec: &StartSpec, kept: Kept) -> Result<(), Kept> {
+    fn put(&self, spec: &StartSpec, kept: StandbyInstance) -> Result<(), StandbyInstance> {
         let mut rows = self.rows();
         match rows.iter_mut().find(|row| alike(&row.spec, spec)) {
             Some(row) => {
@@ -357,11 +369,16 @@ impl Inner {
 }
 
 /// Ends an instance in the background; its resources are released once it is gone.
-fn end(Kept { instance, hold }: Kept) {
+fn end(
+    StandbyInstance {
+        instance,
+        reservation,
+    }: StandbyInstance,
+) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(async move {
             stopped(&*instance, Duration::ZERO).await;
-            drop(hold);
+            drop(reservation);
         });
     }
 }
@@ -391,9 +408,9 @@ async fn watch(inner: Weak<Inner>, instance: Arc<dyn Instance>) {
 async fn keep(inner: Weak<Inner>) {
     loop {
         while let Some(inner) = inner.upgrade()
-            && let Some((spec, hold)) = inner.next(Instant::now())
+            && let Some((spec, reservation)) = inner.next(Instant::now())
         {
-            inner.start(spec, hold).await;
+            inner.start(spec, reservation).await;
         }
         let Some(strong) = inner.upgrade() else {
             return;

@@ -33,18 +33,18 @@ impl Unclaimed {
         Arc::clone(&placed.expect("it has not been claimed").instance)
     }
 
-    /// Starts an instance with the reservation `hold`. The start continues even if this future is dropped, because only its end shows that
+    /// Starts an instance with this reservation. The start continues even if this future is dropped, because only its end shows that
     /// nothing is left of the instance; the instance is then stopped.
     pub(super) async fn start(
         runtime: &Arc<dyn Runtime>,
         spec: StartSpec,
-        hold: InstanceReservation,
+        reservation: InstanceReservation,
     ) -> Result<Placed, PlaceError> {
         let kind = runtime.kind();
         let (answer, started) = oneshot::channel();
         let runtime = Arc::clone(runtime);
         tokio::spawn(async move {
-            let started = start(&*runtime, spec, hold).await;
+            let started = start(&*runtime, spec, reservation).await;
             // Stopped if nobody receives it.
             drop(answer.send(started.map(Self::of)));
         });
@@ -59,27 +59,34 @@ impl Unclaimed {
 async fn start(
     runtime: &dyn Runtime,
     mut spec: StartSpec,
-    hold: InstanceReservation,
+    reservation: InstanceReservation,
 ) -> Result<Placed, PlaceError> {
-    let hold = Some(hold);
+    let reservation = Some(reservation);
     // Nothing may come between this and the start.
-    if let Some(prepared) = runtime.ahead(&spec) {
+    if let Some(prepared) = runtime.take_precreated(&spec) {
         spec.description.id = prepared;
     }
     let instance = runtime.start(spec).await?;
-    Ok(Placed { instance, hold })
+    Ok(Placed {
+        instance,
+        reservation,
+    })
 }
 
 impl Drop for Unclaimed {
     fn drop(&mut self) {
-        let Some(Placed { instance, hold }) = self.0.take() else {
+        let Some(Placed {
+            instance,
+            reservation,
+        }) = self.0.take()
+        else {
             return;
         };
         info!(id = %instance.id(), "an instance that took too long to start is stopped");
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 stopped(&*instance, Duration::ZERO).await;
-                drop(hold);
+                drop(reservation);
             });
         }
     }
@@ -120,9 +127,9 @@ mod tests {
         let error = placer.place(spec, Need::Call).await.expect_err("no room");
         assert!(matches!(error, PlaceError::Late(_)), "{error}");
         engine.release_starts();
-        let hold = ledger.hold_when_free(room).await;
+        let reservation = ledger.reserve_when_free(room).await;
         assert!(engine.alive().is_empty(), "free, because it is gone");
         assert_eq!(engine.starts(), 1);
-        drop(hold);
+        drop(reservation);
     }
 }

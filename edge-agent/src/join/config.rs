@@ -23,7 +23,7 @@ struct Document<'a> {
     gateway: Listener,
     admin: Listener,
     controller: Url,
-    centre: Centre<'a>,
+    centre: ControllerLink<'a>,
     network: Network<'a>,
     tls: Tls<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ struct Network<'a> {
 }
 
 #[derive(Serialize)]
-struct Centre<'a> {
+struct ControllerLink<'a> {
     controllers: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy: Option<&'a str>,
@@ -140,7 +140,7 @@ pub(super) fn write(
             url: controller.url(),
             ca_file: api_ca,
         },
-        centre: Centre {
+        centre: ControllerLink {
             controllers: controllers(answer, &controller.host_and_port().0),
             proxy: args.proxy.as_deref(),
         },

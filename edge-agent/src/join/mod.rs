@@ -17,7 +17,7 @@ use fdn_core::{ClusterId, HostName, NodeId, RegionName, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
 
 use fdn_link::join::read_token;
-pub use fdn_link::join::{Controller, Identity, JoinError, Way};
+pub use fdn_link::join::{ApiAccess, Controller, Identity, JoinError};
 
 use crate::error::Error;
 
@@ -89,8 +89,8 @@ pub struct JoinArgs {
 }
 
 impl JoinArgs {
-    fn way(&self) -> Way {
-        Way {
+    fn api_access(&self) -> ApiAccess {
+        ApiAccess {
             ca_file: self.ca_file.clone(),
             proxy: self.proxy.clone(),
         }
@@ -122,7 +122,7 @@ pub struct Summary {
 /// # Errors
 /// When the controller refuses, or cannot be reached or trusted, or a file cannot be written.
 pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
-    let controller = Controller::new(&args.url, args.way())?;
+    let controller = Controller::new(&args.url, args.api_access())?;
     let node = match &args.node {
         Some(node) => node.clone(),
         None => place::host_name()?,
@@ -137,7 +137,7 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
     controller.check_safety(args.allow_plain_http)?;
     config::check(&args.config, &node, args.cluster.as_ref())?;
     let token = read_token(&args.token_file)?;
-    let controller = controller.known_by(&token)?;
+    let controller = controller.pinned_to(&token)?;
     let addresses = place::addresses(args, &controller)?;
     identity.prepare()?;
     let key = NodeKey::read_or_create(&identity.key)?;
@@ -151,7 +151,7 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
         region: args.region.clone(),
     };
     let answer: EnrolResponse = controller.enrol(&request).await?;
-    let api_ca = controller.keep_api_ca(&identity)?;
+    let api_ca = controller.store_api_ca(&identity)?;
     let facts = identity.write(Role::Node, &answer)?;
     let asked = (&controller, api_ca.clone());
     config::write(args, asked, &identity, &request.addresses, &answer)?;
@@ -169,7 +169,7 @@ fn summary(args: &JoinArgs, facts: Facts<Machine>, unnamed: Option<PathBuf>) -> 
 
 /// Stores the API authorities given to a machine that has joined; returns their file if the configuration does not name it.
 fn take_authorities(args: &JoinArgs, identity: &Identity) -> Result<Option<PathBuf>, Error> {
-    let kept = identity.keep_api_ca(args.ca_file.as_deref())?;
+    let kept = identity.store_api_ca(args.ca_file.as_deref())?;
     config::unnamed(&args.config, kept)
 }
 

@@ -6,11 +6,11 @@ use actix_web::{App, HttpResponse, HttpServer, web};
 use fdn_core::enrol::{IssuedCertificate, JoinToken, NodeAddresses, RenewRequest, RenewResponse};
 use fdn_core::{Coded as _, ErrorCode, JoinTokenId, Problem, Revision};
 use fdn_link::join::{RenewParts, Renewer};
-use fdn_link::{Body, Centre, LinkError};
+use fdn_link::{Body, ControllerLink, LinkError};
 use fdn_service::certificate::CertificateFiles;
 use fdn_service::now;
 use fdn_service::pki::{Authority, Bearer, PublicKey, Subject};
-use fdn_service::secure::Secure;
+use fdn_service::tls_listener::TlsListener;
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -22,14 +22,14 @@ mod private;
 const DAY: u64 = 86_400_000;
 
 /// The part of a controller that enrols machines.
-struct Door {
+struct FakeApi {
     url: String,
     authority: Arc<Authority>,
     asked: Arc<Mutex<Vec<EnrolRequest>>>,
     refusal: Arc<Mutex<Option<ErrorCode>>>,
 }
 
-impl Door {
+impl FakeApi {
     async fn open() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         Self::open_on(listener, None).await
@@ -53,7 +53,7 @@ impl Door {
         fdn_service::secret::write(&files.key_file, &key.to_pem()).expect("written");
         let at = (([127, 0, 0, 1], 0).into(), "listen");
         let every = std::time::Duration::from_secs(60);
-        let secure = Secure::open(at, (&[files], "certificates"), every).expect("opened");
+        let secure = TlsListener::open(at, (&[files], "certificates"), every).expect("opened");
         let unread = prometheus::IntCounter::new("unread", "unread").expect("a counter");
         let (listener, config, _) = secure.split(unread);
         Self::open_on(listener, Some(config)).await
@@ -166,12 +166,12 @@ fn answer(authority: &Authority, request: &EnrolRequest) -> EnrolResponse {
     }
 }
 
-fn args(door: &Door, folder: &TempDir) -> JoinArgs {
+fn args(api: &FakeApi, folder: &TempDir) -> JoinArgs {
     let token = folder.path().join("token");
     let text = JoinToken::new(JoinTokenId::from_uuid(Uuid::from_u128(1)), &"ab".repeat(32));
     std::fs::write(&token, text.expect("a token").expose() + "\n").expect("written");
     JoinArgs {
-        url: door.url.clone(),
+        url: api.url.clone(),
         token_file: token,
         ca_file: None,
         proxy: None,
@@ -202,8 +202,8 @@ async fn a_machine_joins_a_controller_of_a_private_authority() {
     let folder = tempfile::tempdir().expect("folder");
     let end = Timestamp(now().get() + DAY);
     let private = Authority::create(now(), end).expect("an authority");
-    let door = Door::open_secure(&private, &folder).await;
-    let mut args = args(&door, &folder);
+    let api = FakeApi::open_secure(&private, &folder).await;
+    let mut args = args(&api, &folder);
     let refused = join(&args, now()).await.expect_err("the web's authorities");
     assert_eq!(refused.code(), ErrorCode::ControllerUnreachable);
     assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
@@ -212,7 +212,7 @@ async fn a_machine_joins_a_controller_of_a_private_authority() {
     args.ca_file = Some(file.clone());
     let refused = join(&args, now()).await.expect_err("no authority");
     assert!(refused.to_string().contains("private.pem"), "{refused}");
-    assert_eq!(door.asked(), 0);
+    assert_eq!(api.asked(), 0);
 
     std::fs::write(&file, private.certificate()).expect("written");
     join(&args, now()).await.expect("let in");
@@ -224,11 +224,11 @@ async fn a_machine_joins_a_controller_of_a_private_authority() {
     assert_eq!(kept, Identity::below(&args.data).api_ca);
     let text = std::fs::read_to_string(&kept).expect("there");
     assert_eq!(text, private.certificate());
-    let way = Way {
+    let access = ApiAccess {
         ca_file: Some(kept),
         proxy: None,
     };
-    Controller::new(&settings.controller.url, way).expect("a controller");
+    Controller::new(&settings.controller.url, access).expect("a controller");
 }
 
 #[tokio::test]
@@ -236,8 +236,8 @@ async fn a_machine_that_has_joined_takes_other_authorities_of_the_api() {
     let folder = tempfile::tempdir().expect("folder");
     let end = Timestamp(now().get() + DAY);
     let private = Authority::create(now(), end).expect("an authority");
-    let door = Door::open_secure(&private, &folder).await;
-    let mut args = args(&door, &folder);
+    let api = FakeApi::open_secure(&private, &folder).await;
+    let mut args = args(&api, &folder);
     let file = folder.path().join("private.pem");
     std::fs::write(&file, private.certificate()).expect("written");
     args.ca_file = Some(file.clone());
@@ -251,7 +251,7 @@ async fn a_machine_that_has_joined_takes_other_authorities_of_the_api() {
     assert!(matches!(&again, Joined::Before(summary) if summary.unnamed.is_none()));
     let text = std::fs::read_to_string(&kept).expect("there");
     assert_eq!(text, next.certificate());
-    assert_eq!(door.asked(), 1);
+    assert_eq!(api.asked(), 1);
     // A configuration that names none, like that of a machine that joined without one.
     let written = std::fs::read_to_string(&args.config).expect("read");
     let without = written.lines().filter(|line| !line.starts_with("ca_file"));
@@ -264,8 +264,8 @@ async fn a_machine_that_has_joined_takes_other_authorities_of_the_api() {
 
 #[tokio::test]
 async fn a_machine_joins_once_and_its_key_stays_with_it() {
-    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
-    let args = args(&door, &folder);
+    let (api, folder) = (FakeApi::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&api, &folder);
     let joined = join(&args, now()).await.expect("let in");
     assert!(matches!(&joined, Joined::New(summary)
         if summary.facts.identity.to_string() == "fdn://cluster/eu-1/node/n-1"));
@@ -273,7 +273,7 @@ async fn a_machine_joins_once_and_its_key_stays_with_it() {
     for path in [&identity.key, &identity.token] {
         assert_eq!(mode(path), 0o600, "{}", path.display());
     }
-    let sent = serde_json::to_string(&door.asked.lock().expect("lock")[0]).expect("JSON");
+    let sent = serde_json::to_string(&api.asked.lock().expect("lock")[0]).expect("JSON");
     assert!(!sent.contains("PRIVATE"));
     let settings: Settings =
         fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
@@ -296,7 +296,7 @@ async fn a_machine_joins_once_and_its_key_stays_with_it() {
 
     let again = join(&args, now()).await.expect("nothing to do");
     assert!(matches!(again, Joined::Before(_)));
-    assert_eq!(door.asked(), 1, "the controller was not asked again");
+    assert_eq!(api.asked(), 1, "the controller was not asked again");
 }
 
 #[tokio::test]
@@ -306,11 +306,11 @@ async fn a_machine_takes_part_in_its_cluster_unless_it_is_told_not_to() {
         #[command(flatten)]
         join: JoinArgs,
     }
-    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
-    let given = args(&door, &folder);
+    let (api, folder) = (FakeApi::open().await, tempfile::tempdir().expect("folder"));
+    let given = args(&api, &folder);
     let typed = |more: &[&str]| {
         let token = given.token_file.display().to_string();
-        let words = ["join", &door.url, "--node", "n-1", "--token-file", &token];
+        let words = ["join", &api.url, "--node", "n-1", "--token-file", &token];
         let line = <Line as clap::Parser>::try_parse_from(words.iter().chain(more));
         line.map(|line| line.join)
     };
@@ -324,7 +324,7 @@ async fn a_machine_takes_part_in_its_cluster_unless_it_is_told_not_to() {
         args.config = folder.path().join(format!("{name}.toml"));
         join(&args, now()).await.expect("let in");
         let expected = expected.map(|address| address.parse().expect("address"));
-        let told = door
+        let told = api
             .asked
             .lock()
             .expect("lock")
@@ -342,8 +342,8 @@ async fn a_machine_takes_part_in_its_cluster_unless_it_is_told_not_to() {
 
 #[tokio::test]
 async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
-    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
-    let args = args(&door, &folder);
+    let (api, folder) = (FakeApi::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&api, &folder);
     join(&args, now()).await.expect("let in");
     let identity = Identity::below(&args.data);
     let key = std::fs::read(&identity.key).expect("read");
@@ -362,8 +362,8 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
 
 #[tokio::test]
 async fn a_certificate_that_ended_or_was_revoked_is_no_reason_to_stay_out() {
-    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
-    let args = args(&door, &folder);
+    let (api, folder) = (FakeApi::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&api, &folder);
     let Joined::New(first) = join(&args, now()).await.expect("let in") else {
         panic!("it was new");
     };
@@ -392,18 +392,18 @@ async fn a_certificate_that_ended_or_was_revoked_is_no_reason_to_stay_out() {
         join(&again, now()).await.expect("let in"),
         Joined::New(_)
     ));
-    assert_eq!(door.asked(), 4);
+    assert_eq!(api.asked(), 4);
 }
 
 #[tokio::test]
 async fn what_stands_in_the_way_is_said_and_nothing_is_overwritten() {
-    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
-    let args = args(&door, &folder);
+    let (api, folder) = (FakeApi::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&api, &folder);
     let code = async |args: &JoinArgs| {
         let error = join(args, now()).await.expect_err("refused");
         error.code()
     };
-    *door.refusal.lock().expect("lock") = Some(ErrorCode::JoinTokenUsedUp);
+    *api.refusal.lock().expect("lock") = Some(ErrorCode::JoinTokenUsedUp);
     assert_eq!(code(&args).await, ErrorCode::JoinTokenUsedUp);
     assert!(!args.config.exists());
     let other = |change: fn(&mut JoinArgs)| {
@@ -433,8 +433,8 @@ async fn what_stands_in_the_way_is_said_and_nothing_is_overwritten() {
 
 #[tokio::test]
 async fn one_folder_is_one_node() {
-    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
-    let args = args(&door, &folder);
+    let (api, folder) = (FakeApi::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&api, &folder);
     join(&args, now()).await.expect("let in");
     let other = JoinArgs {
         node: Some("n-2".parse().expect("node")),
@@ -450,19 +450,19 @@ async fn one_folder_is_one_node() {
 struct Away;
 
 #[async_trait::async_trait]
-impl Centre for Away {
-    async fn ask(
+impl ControllerLink for Away {
+    async fn send(
         &self,
         _request: http::Request<bytes::Bytes>,
     ) -> Result<http::Response<Body>, LinkError> {
-        Err(LinkError::Away)
+        Err(LinkError::NotConnected)
     }
 }
 
 #[tokio::test]
 async fn a_certificate_is_replaced_when_it_is_time() {
-    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
-    let args = args(&door, &folder);
+    let (api, folder) = (FakeApi::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&api, &folder);
     join(&args, now()).await.expect("let in");
     let settings: Settings =
         fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
@@ -474,9 +474,9 @@ async fn a_certificate_is_replaced_when_it_is_time() {
     let expires = prometheus::IntGauge::new("expires", "ends").expect("a gauge");
     let told = Arc::clone(&fleet);
     let mut renewer = Renewer::new(RenewParts {
-        centre: Arc::new(Away),
+        controllers: Arc::new(Away),
         answer_timeout: std::time::Duration::from_secs(60),
-        controller: Some(Controller::new(&door.url, Way::default()).expect("an address")),
+        controller: Some(Controller::new(&api.url, ApiAccess::default()).expect("an address")),
         files: settings.tls.files().expect("all are named"),
         retry: settings.tls.renew_retry,
         retry_max: settings.tls.renew_retry_max,
@@ -497,7 +497,7 @@ async fn a_certificate_is_replaced_when_it_is_time() {
 
     // 21 of the certificate's 30 days are over.
     let key = NodeKey::read(&identity.key).expect("a key").public();
-    let old = issue(&door.authority, "n-1", &key, now().get() - 21 * DAY);
+    let old = issue(&api.authority, "n-1", &key, now().get() - 21 * DAY);
     std::fs::write(&identity.certificate, &old.certificate).expect("written");
     renewer.step().await;
     assert!(![&first, &old.serial].contains(&&serial()));

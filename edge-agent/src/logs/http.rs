@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::{AppLog, LogHub};
-use crate::workflows::{StageBody, problem, told};
+use crate::workflows::{StageBody, problem, response};
 
 /// The default of `tail`, in lines.
 const DEFAULT_TAIL: usize = 100;
@@ -52,7 +52,7 @@ pub(crate) fn answer(
         for line in log.tail(tail) {
             append(&mut body, &line);
         }
-        return told(StatusCode::OK, KIND, StageBody::Whole(body.into()));
+        return response(StatusCode::OK, KIND, StageBody::Whole(body.into()));
     }
     let Ok(permit) = Arc::clone(&hub.followers).try_acquire_owned() else {
         return problem(
@@ -78,7 +78,7 @@ pub(crate) fn answer(
         let piece = follower.next().await?;
         Some((piece, follower))
     });
-    told(StatusCode::OK, KIND, StageBody::Pieces(Box::pin(pieces)))
+    response(StatusCode::OK, KIND, StageBody::Pieces(Box::pin(pieces)))
 }
 
 fn append(out: &mut Vec<u8>, line: &LogLine) {

@@ -93,9 +93,9 @@ pub struct AppMetrics {
     /// The typical time until a call is admitted, until it has an instance, and inside the function: robust means, stored like those above.
     phases: [AtomicU64; 3],
     /// The number of calls in `phases`.
-    told: AtomicU64,
+    phase_samples: AtomicU64,
     /// When `phases` were last reset, in microseconds after `since`: calls that began earlier are not included.
-    forgot_at: AtomicU64,
+    phases_reset_at: AtomicU64,
     since: Instant,
     /// The mean time of calls since then, start and execution together, with outliers in full; stored like the others.
     served: AtomicU64,
@@ -124,8 +124,8 @@ impl AppMetrics {
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
             phases: Default::default(),
-            told: AtomicU64::new(0),
-            forgot_at: AtomicU64::new(0),
+            phase_samples: AtomicU64::new(0),
+            phases_reset_at: AtomicU64::new(0),
             since: Instant::now(),
             served: AtomicU64::new(0),
             versions: Mutex::default(),
@@ -182,10 +182,10 @@ impl AppMetrics {
 
     fn count_phases(&self, queue: Duration, instantiate: Duration, exec: Duration) {
         let began = self.since.elapsed().saturating_sub(instantiate + exec);
-        if micros(began) < self.forgot_at.load(Ordering::Relaxed) {
+        if micros(began) < self.phases_reset_at.load(Ordering::Relaxed) {
             return;
         }
-        let before = self.told.fetch_add(1, Ordering::Relaxed);
+        let before = self.phase_samples.fetch_add(1, Ordering::Relaxed);
         let served = f64::from_bits(self.served.load(Ordering::Relaxed));
         let served = running_mean(served, before, (instantiate + exec).as_secs_f64() * 1e3);
         self.served.store(served.to_bits(), Ordering::Relaxed);
@@ -267,7 +267,7 @@ impl AppMetrics {
         // The typical time can exceed the mean only briefly, since it follows faster when calls become slower.
         let typical = (start + execution).get();
         let ratio = f64::from_bits(self.served.load(Ordering::Relaxed)) / typical;
-        (self.told.load(Ordering::Relaxed) > 0).then_some(PhaseTimes {
+        (self.phase_samples.load(Ordering::Relaxed) > 0).then_some(PhaseTimes {
             queue,
             start,
             execution,
@@ -281,10 +281,10 @@ impl AppMetrics {
 
     /// Resets the typical times, because calls are served in another form from now on. Calls that began in the previous form are not included
     /// when they end. Counts are kept.
-    pub fn forget_phases(&self) {
+    pub fn reset_phases(&self) {
         let now = micros(self.since.elapsed());
-        self.forgot_at.store(now, Ordering::Relaxed);
-        self.told.store(0, Ordering::Relaxed);
+        self.phases_reset_at.store(now, Ordering::Relaxed);
+        self.phase_samples.store(0, Ordering::Relaxed);
         for phase in &self.phases {
             phase.store(0, Ordering::Relaxed);
         }

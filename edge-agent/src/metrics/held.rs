@@ -10,7 +10,7 @@ use prometheus::{IntGaugeVec, Opts, Registry};
 use crate::invocations::Ledger;
 
 /// Collects the figures of a ledger.
-struct Held {
+struct HeldCollector {
     ledger: Arc<Ledger>,
     gauges: IntGaugeVec,
 }
@@ -30,10 +30,10 @@ pub fn show_held(
     );
     let opts = opts.const_label("node", node.as_str());
     let gauges = IntGaugeVec::new(opts, &["what"])?;
-    registry.register(Box::new(Held { ledger, gauges }))
+    registry.register(Box::new(HeldCollector { ledger, gauges }))
 }
 
-impl Collector for Held {
+impl Collector for HeldCollector {
     fn desc(&self) -> Vec<&Desc> {
         self.gauges.desc()
     }

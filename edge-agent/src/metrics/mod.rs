@@ -362,9 +362,9 @@ impl Metrics {
     }
 
     /// Sets the tenant of an app: the app shares the tenant's part of the node's places with the tenant's other apps.
-    pub fn belong(&self, app: &AppName, tenant: TenantTag) {
+    pub fn set_tenant(&self, app: &AppName, tenant: TenantTag) {
         let places = one_of(&self.tenants, &tenant, || TenantPlaces::of(tenant));
-        self.places(app).belong(places);
+        self.places(app).set_tenant(places);
     }
 
     /// Removes the series of a stage that no longer exists.
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!((app.busy_now(), app.waiting_now()), (0, 0));
         assert_eq!(app.invocations(), 2);
         // In another form calls have the times of that form, not a mixture; counters continue.
-        app.forget_phases();
+        app.reset_phases();
         assert_eq!((app.phases(), app.invocations()), (None, 2));
         // A call that began earlier belongs to the previous form.
         ran(Duration::from_secs(70));

@@ -18,7 +18,7 @@ pub struct WorkflowMetrics {
     /// Stage calls of other gateways, by outcome: answered, not_started, failed, forbidden.
     pub served: IntCounterVec,
     /// Requests of controllers, by subject (call, logs, calls, other) and whether they are answered or forbidden.
-    pub asked: IntCounterVec,
+    pub controller_requests: IntCounterVec,
     /// Announcements of calls to later stages, by where these will run (here, away) and result (started, warm, no_room, later, unknown, lost,
     /// dropped).
     pub prewarms: IntCounterVec,
@@ -27,7 +27,7 @@ pub struct WorkflowMetrics {
     /// Connections to gateways of other clusters.
     pub connections: IntGauge,
     /// Runs whose end was not reported to the controllers.
-    pub untold: IntCounter,
+    pub unreported: IntCounter,
 }
 
 impl WorkflowMetrics {
@@ -50,7 +50,7 @@ impl WorkflowMetrics {
                 "Stage calls of other gateways: answered, not_started, failed, forbidden.",
                 &["outcome"],
             )?,
-            asked: make.counters(
+            controller_requests: make.counters(
                 "controller_requests_total",
                 "What only controllers may ask, by what it is about, answered or forbidden.",
                 &["about", "outcome"],
@@ -69,7 +69,7 @@ impl WorkflowMetrics {
                 "stage_connections",
                 "Connections to gateways of other clusters.",
             )?,
-            untold: make.counter(
+            unreported: make.counter(
                 "workflow_runs_untold_total",
                 "Workflow runs that ended and found no room in a report.",
             )?,

@@ -19,7 +19,7 @@ use super::chain;
 
 /// Why a request got no response.
 #[derive(Debug)]
-pub(super) enum Unsent {
+pub(super) enum SendError {
     /// Nothing of it was sent.
     NotSent(String),
     /// The other node may have received it.
@@ -37,14 +37,14 @@ pub(super) struct Connections {
     /// The kind of runtime that failures name.
     pub(super) kind: Kind,
     per_node: usize,
-    nodes: Mutex<BTreeMap<NodeId, Arc<Lines>>>,
+    nodes: Mutex<BTreeMap<NodeId, Arc<ConnectionSlots>>>,
     addresses: Mutex<BTreeMap<NodeId, SocketAddr>>,
     open: IntGauge,
 }
 
 /// The connections to one node, used in turn.
 #[derive(Debug)]
-struct Lines {
+struct ConnectionSlots {
     slots: Vec<tokio::sync::Mutex<Option<PeerConnection>>>,
     next: AtomicUsize,
 }
@@ -78,7 +78,7 @@ impl Connections {
     pub(super) fn members(&self, status: &ClusterStatus) {
         let known = status.members.iter();
         let known: BTreeMap<_, _> = known.map(|one| (one.node.clone(), one.address)).collect();
-        let gone: Vec<Arc<Lines>> = {
+        let gone: Vec<Arc<ConnectionSlots>> = {
             let mut nodes = lock(&self.nodes);
             let before = std::mem::take(&mut *nodes);
             let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = before
@@ -98,10 +98,10 @@ impl Connections {
         self.close(gone);
     }
 
-    fn close(&self, gone: impl IntoIterator<Item = Arc<Lines>>) {
-        for lines in gone {
+    fn close(&self, gone: impl IntoIterator<Item = Arc<ConnectionSlots>>) {
+        for pool in gone {
             self.runtime.spawn(async move {
-                for slot in &lines.slots {
+                for slot in &pool.slots {
                     if let Some(connection) = slot.lock().await.take() {
                         connection.closer.cancel();
                     }
@@ -115,14 +115,14 @@ impl Connections {
         &self,
         node: &NodeId,
         mut request: Request<PeerBody>,
-    ) -> Result<Response<Incoming>, Unsent> {
+    ) -> Result<Response<Incoming>, SendError> {
         request.headers_mut().insert(NODE, self.name.clone());
         *request.version_mut() = http::Version::HTTP_2;
         // A connection may have ended unnoticed; the second attempt opens a new one.
         for again in [true, false] {
             let mut connection = match self.connection(node).await {
                 Ok(connection) => connection,
-                Err(reason) => return Err(Unsent::NotSent(reason)),
+                Err(reason) => return Err(SendError::NotSent(reason)),
             };
             let mut failed = match connection.sender.try_send_request(request).await {
                 Ok(response) => return Ok(response),
@@ -135,27 +135,27 @@ impl Connections {
                     connection.closer.cancel();
                     request = back;
                 }
-                Some(_) => return Err(Unsent::NotSent(reason)),
-                None => return Err(Unsent::Interrupted(reason)),
+                Some(_) => return Err(SendError::NotSent(reason)),
+                None => return Err(SendError::Interrupted(reason)),
             }
         }
-        Err(Unsent::Interrupted("no connection held".to_owned()))
+        Err(SendError::Interrupted("no connection held".to_owned()))
     }
 
     async fn connection(&self, node: &NodeId) -> Result<PeerConnection, String> {
-        let lines = {
+        let pool = {
             let mut nodes = lock(&self.nodes);
-            let lines = nodes.entry(node.clone()).or_insert_with(|| {
+            let pool = nodes.entry(node.clone()).or_insert_with(|| {
                 let slots = (0..self.per_node).map(|_| tokio::sync::Mutex::default());
-                Arc::new(Lines {
+                Arc::new(ConnectionSlots {
                     slots: slots.collect(),
                     next: AtomicUsize::new(0),
                 })
             });
-            Arc::clone(lines)
+            Arc::clone(pool)
         };
-        let turn = lines.next.fetch_add(1, Ordering::Relaxed);
-        let slot = &lines.slots[turn % lines.slots.len()];
+        let turn = pool.next.fetch_add(1, Ordering::Relaxed);
+        let slot = &pool.slots[turn % pool.slots.len()];
         // One caller connects, the others wait for it.
         let mut slot = slot.lock().await;
         if let Some(connection) = &*slot

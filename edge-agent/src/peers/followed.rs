@@ -14,8 +14,8 @@ use http_body_util::BodyExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::connections::{Connections, Unsent};
-use super::wire::{self, Failure, LINE_MAX, Told, Verb};
+use super::connections::{Connections, SendError};
+use super::wire::{self, Failure, InstanceReport, LINE_MAX, Verb};
 
 /// The number of consecutive broken streams after which an instance counts as unresponsive, and the pause between attempts, which grows.
 const TRIES: u32 = 4;
@@ -25,7 +25,7 @@ const LAST_LINE: Duration = Duration::from_secs(1);
 
 /// The result of starting an instance.
 #[derive(Clone, Debug)]
-pub(super) enum Begun {
+pub(super) enum StartResult {
     /// Not known yet.
     Waiting,
     /// The instance was started.
@@ -39,7 +39,7 @@ pub(super) enum Begun {
 pub(super) struct Followed {
     pub(super) task: TaskId,
     pub(super) node: NodeId,
-    pub(super) begun: watch::Sender<Begun>,
+    pub(super) start_result: watch::Sender<StartResult>,
     pub(super) state: watch::Sender<InstanceState>,
     log: Mutex<Vec<LogLine>>,
     /// Cancelled when the instance's node is lost.
@@ -82,10 +82,10 @@ impl Followed {
     }
 
     fn gone(&self, exit: Exit) {
-        self.begun.send_if_modified(|begun| {
-            let waits = matches!(begun, Begun::Waiting);
+        self.start_result.send_if_modified(|start_result| {
+            let waits = matches!(start_result, StartResult::Waiting);
             if waits {
-                *begun = Begun::Failed(Failure {
+                *start_result = StartResult::Failed(Failure {
                     code: ErrorCode::InstanceLost,
                     reason: exit.to_string(),
                     log: Vec::new(),
@@ -97,24 +97,25 @@ impl Followed {
         self.set(InstanceState::Exited(exit));
     }
 
-    fn hear(&self, told: Told) -> Result<(), Broken> {
-        match told {
-            Told::Starting => {}
-            Told::Failed(failure) => {
-                self.begun.send_replace(Begun::Failed(failure));
+    fn apply(&self, report: InstanceReport) -> Result<(), Broken> {
+        match report {
+            InstanceReport::Starting => {}
+            InstanceReport::Failed(failure) => {
+                self.start_result.send_replace(StartResult::Failed(failure));
                 self.set(InstanceState::Exited(Exit::lost()));
                 return Err(Broken::Over);
             }
-            Told::Started(description) => {
-                self.begun.send_replace(Begun::Started(description));
+            InstanceReport::Started(description) => {
+                self.start_result
+                    .send_replace(StartResult::Started(description));
             }
-            Told::Ready => self.set(InstanceState::Ready),
-            Told::Paused => self.set(InstanceState::Paused),
-            Told::Unresponsive { reason, log } => {
+            InstanceReport::Ready => self.set(InstanceState::Ready),
+            InstanceReport::Paused => self.set(InstanceState::Paused),
+            InstanceReport::Unresponsive { reason, log } => {
                 self.keep(log);
                 self.set(InstanceState::Unresponsive { reason });
             }
-            Told::Exited { exit, log } => {
+            InstanceReport::Exited { exit, log } => {
                 self.keep(log);
                 self.gone(exit);
                 return Err(Broken::Over);
@@ -127,10 +128,10 @@ impl Followed {
     async fn run(&self, connections: &Connections) {
         let mut tries = 0;
         loop {
-            let is_new = matches!(*self.begun.borrow(), Begun::Waiting);
-            let mut heard = false;
+            let is_new = matches!(*self.start_result.borrow(), StartResult::Waiting);
+            let mut received = false;
             let broken = tokio::select! {
-                broken = self.listen(connections, is_new, &mut heard) => broken,
+                broken = self.listen(connections, is_new, &mut received) => broken,
                 () = self.lost.cancelled() => return self.gone(Exit::lost()),
                 () = self.left.cancelled() => return,
             };
@@ -139,7 +140,7 @@ impl Followed {
                 Broken::Unknown => return self.gone(Exit::lost()),
                 Broken::Cut(reason) => reason,
             };
-            tries = if heard { 1 } else { tries + 1 };
+            tries = if received { 1 } else { tries + 1 };
             if tries >= TRIES {
                 if is_new {
                     return self.gone(Exit::lost());
@@ -155,7 +156,7 @@ impl Followed {
         }
     }
 
-    async fn listen(&self, connections: &Connections, is_new: bool, heard: &mut bool) -> Broken {
+    async fn listen(&self, connections: &Connections, is_new: bool, received: &mut bool) -> Broken {
         let rest = if is_new { "?new" } else { "" };
         let uri = match wire::target(Verb::Watch, self.task, rest) {
             Ok(uri) => uri,
@@ -165,7 +166,7 @@ impl Followed {
         *request.uri_mut() = uri;
         let response = match connections.send(&self.node, request).await {
             Ok(response) => response,
-            Err(Unsent::NotSent(reason) | Unsent::Interrupted(reason)) => {
+            Err(SendError::NotSent(reason) | SendError::Interrupted(reason)) => {
                 return Broken::Cut(reason);
             }
         };
@@ -180,10 +181,10 @@ impl Followed {
             while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
                 let line = bytes.split_to(end);
                 bytes.advance(1);
-                *heard = true;
-                let told = serde_json::from_slice::<Told>(&line);
-                let heard = told.map_err(|error| Broken::Cut(error.to_string()));
-                if let Err(broken) = heard.and_then(|told| self.hear(told)) {
+                *received = true;
+                let report = serde_json::from_slice::<InstanceReport>(&line);
+                let report = report.map_err(|error| Broken::Cut(error.to_string()));
+                if let Err(broken) = report.and_then(|report| self.apply(report)) {
                     return broken;
                 }
             }
@@ -238,7 +239,7 @@ impl Follows {
         let followed = Arc::new(Followed {
             task,
             node,
-            begun: watch::Sender::new(Begun::Waiting),
+            start_result: watch::Sender::new(StartResult::Waiting),
             state: watch::Sender::new(InstanceState::Starting),
             log: Mutex::default(),
             lost: CancellationToken::new(),

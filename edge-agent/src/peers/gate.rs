@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::fleet::FleetView;
 
 /// The maximum number of remembered nodes; further ones are refused. The authority would have to sign that many certificates.
-const MOST: usize = 65_536;
+const NODES_MAX: usize = 65_536;
 
 /// The serial number of each node's latest certificate.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Gate {
             return false;
         }
         let mut known = self.lock();
-        if known.len() >= MOST && !known.contains_key(node) {
+        if known.len() >= NODES_MAX && !known.contains_key(node) {
             return false;
         }
         known.insert(node.clone(), serial);

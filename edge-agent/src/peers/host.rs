@@ -4,13 +4,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fdn_cluster::{Cluster, Host, InstanceNews, StartOrder, TaskId};
+use fdn_cluster::{Cluster, Host, InstanceEvent, StartOrder, TaskId};
 use fdn_core::{Coded, ErrorCode, NodeId};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::order::Order;
-use super::table::{End, Entry, Progress};
+use super::table::{EndReason, Entry, Progress};
 use super::wire::Failure;
 use super::{Node, chain};
 use crate::invocations::placer::{Need, PlaceError, Placed};
@@ -24,12 +24,12 @@ pub(super) struct Orders(pub(super) Weak<Node>);
 
 /// Reports to the cluster, once, when dropped, that the instance of a task is gone.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct TaskEndGuard {
     pub(super) cluster: Cluster,
     pub(super) task: TaskId,
 }
 
-impl Drop for Ended {
+impl Drop for TaskEndGuard {
     fn drop(&mut self) {
         self.cluster.ended(self.task);
     }
@@ -40,15 +40,15 @@ impl Host for Orders {
         let Some(node) = self.0.upgrade() else {
             return;
         };
-        let asked = Order::decode(&order.payload);
-        let asker = asked.as_ref().map(|asked| asked.asker.clone());
-        let entry = Entry::new(order.task, asker.unwrap_or_else(|_| node.me.clone()));
+        let decoded = Order::decode(&order.payload);
+        let requester = decoded.as_ref().map(|order| order.asker.clone());
+        let entry = Entry::new(order.task, requester.unwrap_or_else(|_| node.me.clone()));
         // Added before this returns, so that a node that asks for the task next finds it.
         node.table.add(Arc::clone(&entry));
         node.metrics.held.set(node.table.len() as i64);
         let runtime = node.runtime.clone();
         runtime.spawn(async move {
-            node.run(&entry, asked).await;
+            node.run(&entry, decoded).await;
             node.table.remove(entry.task);
             node.metrics.held.set(node.table.len() as i64);
         });
@@ -56,26 +56,26 @@ impl Host for Orders {
 
     fn end(&mut self, task: TaskId) {
         if let Some(entry) = self.0.upgrade().and_then(|node| node.table.get(task)) {
-            entry.end.send_replace(Some(End::Left));
+            entry.end.send_replace(Some(EndReason::Unfollowed));
         }
     }
 
-    fn news(&mut self, news: InstanceNews) {
+    fn instance_event(&mut self, event: InstanceEvent) {
         let Some(node) = self.0.upgrade() else {
             return;
         };
-        match news {
-            InstanceNews::Lost(task) => {
+        match event {
+            InstanceEvent::Lost(task) => {
                 if let Some(lost) = node.follows.lost(task) {
                     node.connections.drop_node(&lost);
                 }
             }
-            InstanceNews::Ended(task) | InstanceNews::Failed(task) => {
+            InstanceEvent::Ended(task) | InstanceEvent::Failed(task) => {
                 node.follows.ended(task, &node.runtime);
             }
             // Tasks are not declared idempotent, since the pool itself replaces lost instances and would end up with two. A returned instance has
             // been replaced and is not wanted back: nobody follows it, so its node keeps it for itself or ends it.
-            InstanceNews::Rerun(..) | InstanceNews::Returned(..) => {}
+            InstanceEvent::Rerun(..) | InstanceEvent::Returned(..) => {}
         }
     }
 }
@@ -84,16 +84,18 @@ impl Node {
     async fn run(self: &Arc<Self>, entry: &Arc<Entry>, order: Result<Order, String>) {
         let cluster = self.cluster.wait().await.clone();
         let started = match order {
-            Ok(order) => self.begin(&order, &entry.asker).await,
+            Ok(order) => self.begin(&order, &entry.requester).await,
             Err(reason) => Err(refused(ErrorCode::Internal, reason, false)),
         };
         let task = entry.task;
-        let ended = Ended { cluster, task };
+        let ended = TaskEndGuard { cluster, task };
         match started {
-            Ok(mut placed) if entry.asker == self.me => {
+            Ok(mut placed) if entry.requester == self.me => {
                 // The guard reports the end of the task when the instance releases what it holds.
-                placed.hold = placed.hold.map(|hold| hold.with_guard(Box::new(ended)));
-                entry.hand(placed);
+                placed.reservation = placed
+                    .reservation
+                    .map(|reservation| reservation.with_guard(Box::new(ended)));
+                entry.provide_locally(placed);
                 let orphan = timeout(
                     self.settings.orphan_after.as_duration(),
                     entry.taken.notified(),
@@ -114,13 +116,13 @@ impl Node {
     }
 
     /// Starts an instance of a version deployed here, or lends an idle one whose requesting node is gone.
-    async fn begin(&self, order: &Order, asker: &NodeId) -> Result<Placed, Failure> {
+    async fn begin(&self, order: &Order, requester: &NodeId) -> Result<Placed, Failure> {
         let known = self.registry.get(&order.key);
         let spec = known.map(|known| known.spec).ok_or_else(|| {
             let reason = format!("{} is not deployed here yet", order.key);
             refused(ErrorCode::NotReady, reason, true)
         })?;
-        if *asker != self.me
+        if *requester != self.me
             && let Some(placed) = self.lend(&spec).await
         {
             return Ok(placed);
@@ -135,7 +137,7 @@ impl Node {
     }
 
     /// Reports why the start failed. Keeps unusable room reserved for a while, and the reason for a requesting node that asks late.
-    async fn not_started(&self, entry: &Entry, failure: Failure, ended: Ended) {
+    async fn not_started(&self, entry: &Entry, failure: Failure, ended: TaskEndGuard) {
         let label = if failure.elsewhere {
             "refused"
         } else {
@@ -156,33 +158,33 @@ impl Node {
     }
 
     /// Runs an instance for another node until it ends, must end, or nobody follows it any more.
-    async fn serve(&self, entry: &Arc<Entry>, placed: Placed, ended: Ended) {
+    async fn serve(&self, entry: &Arc<Entry>, placed: Placed, ended: TaskEndGuard) {
         let instance = Arc::clone(&placed.instance);
-        let (task, asker) = (entry.task, &entry.asker);
+        let (task, requester) = (entry.task, &entry.requester);
         entry
             .progress
             .send_replace(Progress::Started(Arc::clone(&instance)));
         let mut state = instance.state();
         let end = tokio::select! {
-            _ = state.wait_for(|state| state.exit().is_some()) => End::Asked(Duration::ZERO),
+            _ = state.wait_for(|state| state.exit().is_some()) => EndReason::Requested(Duration::ZERO),
             end = entry.ends() => end,
             () = entry.orphaned(self.settings.orphan_after.as_duration()) => {
-                warn!(?task, %asker, "nothing is heard of the node that an instance runs for");
+                warn!(?task, asker = %requester, "nothing is heard of the node that an instance runs for");
                 self.metrics.orphans.inc();
-                End::Left
+                EndReason::Unfollowed
             }
         };
         let (grace, kept) = match end {
-            End::Asked(grace) => (grace, Err(Box::new((placed, ended)))),
-            End::Room => (self.stop_grace, Err(Box::new((placed, ended)))),
-            End::Left => (self.stop_grace, self.keep(entry, placed, ended)),
+            EndReason::Requested(grace) => (grace, Err(Box::new((placed, ended)))),
+            EndReason::RoomNeeded => (self.stop_grace, Err(Box::new((placed, ended)))),
+            EndReason::Unfollowed => (self.stop_grace, self.keep(entry, placed, ended)),
         };
         let Err(left) = kept else {
-            info!(?task, %asker, "an instance that ran for another node is kept");
+            info!(?task, asker = %requester, "an instance that ran for another node is kept");
             return;
         };
-        if end != End::Asked(grace) {
-            info!(?task, %asker, "an instance that runs for another node is ended");
+        if end != EndReason::Requested(grace) {
+            info!(?task, asker = %requester, "an instance that runs for another node is ended");
         }
         let exit = stopped(&*instance, grace).await;
         let log = instance.log_tail();

@@ -14,8 +14,8 @@ use fdn_service::health::Readiness;
 use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
-use super::failed::Failed;
-use super::table::{End, Progress};
+use super::table::{EndReason, Progress};
+use super::withheld::WithheldMemory;
 use super::{CONDITION_PEERS, Node};
 use crate::disk;
 use crate::fleet::{FleetView, Work};
@@ -26,12 +26,12 @@ const LOOK: Duration = Duration::from_secs(1);
 const FILE: &str = "peers.json";
 
 /// The last known addresses of members, so that a restarted node finds its cluster even if its seeds are gone.
-pub(super) struct Known {
+pub(super) struct SavedAddresses {
     path: PathBuf,
     saved: BTreeSet<SocketAddr>,
 }
 
-impl Known {
+impl SavedAddresses {
     /// Reads the addresses saved in this folder.
     pub(super) fn open(folder: &Path) -> Self {
         let path = folder.join(FILE);
@@ -72,7 +72,7 @@ impl Known {
 }
 
 /// What this task has told the cluster so far.
-struct Said {
+struct AnnouncedState {
     draining: bool,
     ready: bool,
     forgotten: BTreeSet<NodeId>,
@@ -82,7 +82,7 @@ impl Node {
     /// Follows members and operators until `stop` is cancelled or this node leaves.
     pub(super) async fn follow_members(
         self: Arc<Self>,
-        mut known: Known,
+        mut addresses: SavedAddresses,
         readiness: Readiness,
         stop: CancellationToken,
     ) {
@@ -92,17 +92,17 @@ impl Node {
         let begun = Instant::now();
         // After this time a node without an answer founds a cluster; one that may not found a cluster serves alone.
         let patience = self.settings.cluster.timing.found_after.as_duration() * 2;
-        let mut said = Said {
+        let mut announced = AnnouncedState {
             draining: false,
             ready: false,
             forgotten: BTreeSet::new(),
         };
-        let mut failed = Failed::default();
+        let mut withheld = WithheldMemory::default();
         while !self.has_left() {
             let view = views.borrow_and_update().clone();
             changes.mark_unchanged();
-            self.heed(&cluster, &view, &mut said).await;
-            failed.hold(&cluster, self.gpu_lost()).await;
+            self.apply_decisions(&cluster, &view, &mut announced).await;
+            withheld.hold(&cluster, self.gpu_lost()).await;
             self.make_room_for_calls();
             if let Ok(status) = cluster.status().await {
                 if self.room.members(&self.me, self.capacity, &status) {
@@ -113,17 +113,17 @@ impl Node {
                     self.connections.members(&status);
                 }
                 self.metrics.remote.set(self.follows.len() as i64);
-                known.save(&self.me, &status);
-                self.room.missed(known.misses(&self.me, &status));
-                if !said.ready && (status.joined || begun.elapsed() > patience) {
-                    said.ready = true;
+                addresses.save(&self.me, &status);
+                self.room.missed(addresses.misses(&self.me, &status));
+                if !announced.ready && (status.joined || begun.elapsed() > patience) {
+                    announced.ready = true;
                     let detail = if status.joined {
                         ""
                     } else {
                         "no other node was reached"
                     };
                     readiness.set(CONDITION_PEERS, true, detail);
-                    // Set only once, because `said.ready` guards it.
+                    // Set only once, because `announced.ready` guards it.
                     drop(self.met.set(()));
                 }
             }
@@ -140,7 +140,12 @@ impl Node {
     }
 
     /// Executes the operators' decisions.
-    async fn heed(&self, cluster: &Cluster, view: &FleetView, said: &mut Said) {
+    async fn apply_decisions(
+        &self,
+        cluster: &Cluster,
+        view: &FleetView,
+        announced: &mut AnnouncedState,
+    ) {
         match view.work() {
             Work::Removed => {
                 warn!("this node was removed and leaves its cluster");
@@ -149,24 +154,24 @@ impl Node {
             }
             work => {
                 let draining = work == Work::Cordoned || self.stopping.load(Ordering::Relaxed);
-                if draining != said.draining && cluster.drain(draining).await.is_ok() {
+                if draining != announced.draining && cluster.drain(draining).await.is_ok() {
                     info!(
                         draining,
                         "the cluster is told whether this node takes instances"
                     );
-                    said.draining = draining;
+                    announced.draining = draining;
                 }
             }
         }
         let revoked: BTreeSet<NodeId> = self.gate.revoked(view).into_iter().collect();
-        for node in revoked.difference(&said.forgotten) {
+        for node in revoked.difference(&announced.forgotten) {
             warn!(%node, "a node whose certificate was revoked is no member any more");
             if let Err(failure) = cluster.forget(node.clone()).await {
                 error!(%failure, "it could not be forgotten");
             }
             self.connections.drop_node(node);
         }
-        said.forgotten = revoked;
+        announced.forgotten = revoked;
     }
 
     /// Leaves the cluster for good; from now on instances start on this node only.
@@ -214,10 +219,12 @@ impl Node {
     /// Ends the instances that run here for other nodes, which then start them elsewhere.
     async fn end_for_others(&self, grace: Duration) {
         let entries = self.table.all().into_iter();
-        let others = entries.filter(|entry| entry.asker != self.me);
+        let others = entries.filter(|entry| entry.requester != self.me);
         let ends = others.map(|entry| async move {
             let mut progress = entry.progress.subscribe();
-            entry.end.send_replace(Some(End::Asked(Duration::ZERO)));
+            entry
+                .end
+                .send_replace(Some(EndReason::Requested(Duration::ZERO)));
             let gone =
                 |progress: &Progress| matches!(progress, Progress::Gone(..) | Progress::Failed(_));
             drop(timeout(grace, progress.wait_for(gone)).await);
@@ -234,8 +241,8 @@ mod tests {
     fn members_are_remembered_beside_the_seeds() {
         let folder = tempfile::tempdir().expect("folder");
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let mut known = Known::open(folder.path());
-        assert_eq!(known.seeds(&[at(1)]), [at(1)]);
+        let mut addresses = SavedAddresses::open(folder.path());
+        assert_eq!(addresses.seeds(&[at(1)]), [at(1)]);
         let member = |node: &str, port| fdn_cluster::status::MemberStatus {
             node: node.parse().expect("node"),
             key: fdn_cluster::identity::Key::default(),
@@ -264,16 +271,16 @@ mod tests {
             global: None,
         };
         let me = "n-1".parse().expect("node");
-        known.save(&me, &status);
-        assert!(!known.misses(&me, &status));
+        addresses.save(&me, &status);
+        assert!(!addresses.misses(&me, &status));
         status.members.truncate(1);
-        known.save(&me, &status);
-        assert!(known.misses(&me, &status));
-        let known = Known::open(folder.path());
-        assert_eq!(known.seeds(&[at(2), at(9)]), [at(2), at(3), at(9)]);
+        addresses.save(&me, &status);
+        assert!(addresses.misses(&me, &status));
+        let addresses = SavedAddresses::open(folder.path());
+        assert_eq!(addresses.seeds(&[at(2), at(9)]), [at(2), at(3), at(9)]);
         std::fs::write(folder.path().join(FILE), "no list").expect("written");
-        let known = Known::open(folder.path());
-        assert!(known.seeds(&[]).is_empty());
-        assert!(!known.misses(&me, &status), "there never were any");
+        let addresses = SavedAddresses::open(folder.path());
+        assert!(addresses.seeds(&[]).is_empty());
+        assert!(!addresses.misses(&me, &status), "there never were any");
     }
 }

@@ -16,30 +16,30 @@
 //! requesting node's handle reports it gone and the pool replaces it. The cluster is told exactly once that a task is over: when everything that
 //! the instance held is free.
 //!
-//! **Kinds of failures.** A call that the other node has certainly not passed to the instance is returned complete (`kept`); any other failed
+//! **Kinds of failures.** A call that the other node has certainly not passed to the instance is returned complete (`replay`); any other failed
 //! call counts as interrupted. The gateway's rules for retries do not depend on where the instance was.
 
 mod connections;
 mod elsewhere;
-mod failed;
 mod followed;
 mod gate;
 mod host;
-mod kept;
 mod lease;
-mod left;
 mod members;
 mod metrics;
 mod order;
+mod orphans;
+mod placement;
 mod placer;
 mod pressure;
 mod registry;
 mod remote;
+mod replay;
 mod room;
 mod serve;
 mod table;
-mod way;
 mod wire;
+mod withheld;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ use fdn_cluster::{Cluster, ClusterParts, ClusterSettings, Step};
 use fdn_core::message::StageCounts;
 use fdn_core::{ClusterId, InstanceId, MebiBytes, NodeId, Resources};
 use fdn_instances::Kind;
-use fdn_link::SharedCentre;
+use fdn_link::SharedControllerLink;
 use fdn_service::CancellationToken;
 use fdn_service::health::Readiness;
 use prometheus::Registry as Metrics;
@@ -69,15 +69,15 @@ use connections::Connections;
 pub use elsewhere::Elsewhere;
 use followed::Follows;
 use gate::Gate;
-use host::{Ended, Orders};
+use host::{Orders, TaskEndGuard};
 use lease::ControllerLeases;
-use members::Known;
+use members::SavedAddresses;
 use metrics::PeerMetrics;
+pub use placement::Placement;
 use registry::Registry;
 use room::Room;
 use serve::Service;
 use table::{Entry, Table};
-pub use way::Way;
 
 /// The readiness condition that holds once the node is a member of its cluster, or has found no other member.
 pub const CONDITION_PEERS: &str = "cluster";
@@ -107,7 +107,7 @@ pub struct PeerParts {
     /// The folder for the members' addresses.
     pub folder: PathBuf,
     /// The client for the controllers.
-    pub centre: SharedCentre,
+    pub centre: SharedControllerLink,
     /// The timeout of the controllers' answers.
     pub answer_timeout: Duration,
     /// The registry of metrics.
@@ -149,7 +149,7 @@ struct Node {
     gate: Gate,
     fleet: Arc<Fleet>,
     /// How instances were placed, until the first call of each takes it: one entry per completed start.
-    ways: Mutex<BTreeMap<InstanceId, Arc<Way>>>,
+    placements: Mutex<BTreeMap<InstanceId, Arc<Placement>>>,
     /// Wakes the pool when the available room changes.
     bell: SetOnce<Arc<Notify>>,
     /// This node's own instances, which take in idle ones of other nodes that nobody uses any more.
@@ -164,7 +164,7 @@ struct Serving(Arc<Node>, Arc<Entry>);
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.1.called();
+        self.1.call_ended();
         self.0.served.send_modify(|calls| *calls -= 1);
     }
 }
@@ -179,9 +179,9 @@ impl Peers {
         parts: PeerParts,
         stop: CancellationToken,
     ) -> Result<(Self, JoinHandle<()>), Error> {
-        let known = Known::open(&parts.folder);
+        let addresses = SavedAddresses::open(&parts.folder);
         let mut settings = parts.cluster_settings;
-        settings.seeds = known.seeds(&settings.seeds);
+        settings.seeds = addresses.seeds(&settings.seeds);
         let metrics = PeerMetrics::new(&parts.registry)?;
         let cluster = Arc::new(SetOnce::new());
         let per_node = settings.limits.peer_connections;
@@ -209,7 +209,7 @@ impl Peers {
             met: SetOnce::new(),
             gate: Gate::default(),
             fleet: parts.fleet,
-            ways: Mutex::default(),
+            placements: Mutex::default(),
             bell: SetOnce::new(),
             own: SetOnce::new(),
             served: watch::Sender::new(0),
@@ -233,7 +233,7 @@ impl Peers {
         node.take_room_of_found(&started).await;
         // Set only here, once.
         drop(node.cluster.set(started));
-        let following = Arc::clone(&node).follow_members(known, parts.readiness, stop);
+        let following = Arc::clone(&node).follow_members(addresses, parts.readiness, stop);
         let task = tokio::spawn(following);
         Ok((Self(node), task))
     }
@@ -289,8 +289,10 @@ impl Node {
         self.left.load(Ordering::Relaxed)
     }
 
-    fn ways(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Arc<Way>>> {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    fn placements(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Arc<Placement>>> {
+        self.placements
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self) {
@@ -311,7 +313,7 @@ impl Node {
             if let Ok(Some(task)) = cluster.hold(resources).await {
                 let cluster = cluster.clone();
                 self.local
-                    .guard_found(id, Box::new(Ended { cluster, task }));
+                    .guard_found(id, Box::new(TaskEndGuard { cluster, task }));
             }
         }
     }

@@ -11,11 +11,11 @@ use fdn_scheduling::invocation::Weight;
 use tokio::time::{Duration, Instant, sleep, timeout};
 use tracing::info;
 
-use super::followed::Begun;
+use super::followed::StartResult;
 use super::order::{Key, Order};
+use super::placement::Placement;
 use super::remote::{RemoteInstance, Share};
 use super::table::Progress;
-use super::way::Way;
 use super::wire::Failure;
 use super::{ClusterPlacer, Node};
 use crate::invocations::placer::{Need, PlaceError, Placed, Placer, Registration};
@@ -81,8 +81,8 @@ impl Placer for ClusterPlacer {
         self.0.room.now(Instant::now(), &self.0.ledger)
     }
 
-    fn most(&self) -> Weight {
-        self.0.room.most(self.0.ledger.capacity())
+    fn max_weight(&self) -> Weight {
+        self.0.room.max_weight(self.0.ledger.capacity())
     }
 
     fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
@@ -90,16 +90,16 @@ impl Placer for ClusterPlacer {
         Some(Box::new((self.0.registry.add(spec, expected), ahead)))
     }
 
-    fn belong(&self, app: &AppName, tenant: TenantTag) {
-        self.0.local.belong(app, tenant);
+    fn set_tenant(&self, app: &AppName, tenant: TenantTag) {
+        self.0.local.set_tenant(app, tenant);
     }
 
-    fn make_way(&self) {
-        self.0.local.make_way();
+    fn evict_standby(&self) {
+        self.0.local.evict_standby();
     }
 
-    fn way(&self, instance: InstanceId) -> Option<Arc<Way>> {
-        self.0.ways().remove(&instance)
+    fn placement(&self, instance: InstanceId) -> Option<Arc<Placement>> {
+        self.0.placements().remove(&instance)
     }
 }
 
@@ -119,20 +119,20 @@ impl Node {
                 return self.local.place(spec, need).await;
             }
             let wanted = (&spec.description, need);
-            let Some(outcome) = self.ask(cluster, task.clone(), wanted).await else {
+            let Some(outcome) = self.request_room(cluster, task.clone(), wanted).await else {
                 // The cluster's part of this node has stopped.
                 return self.local.place(spec, need).await;
             };
             let id = TaskId(outcome.task);
             let (node, failure) = match self.settled(outcome, refused, wanted)? {
-                Some(way) => {
+                Some(placement) => {
                     let share = self.room.share(weight);
-                    match self.started(id, &way.node, share).await {
+                    match self.started(id, &placement.node, share).await {
                         Ok(placed) => {
-                            self.tell(&spec, way, placed.instance.id());
+                            self.record_placement(&spec, placement, placed.instance.id());
                             return Ok(placed);
                         }
-                        Err(failure) => (way.node, failure),
+                        Err(failure) => (placement.node, failure),
                     }
                 }
                 None => (
@@ -173,17 +173,17 @@ impl Node {
         outcome: Outcome,
         refused: u32,
         wanted: (&Description, Need),
-    ) -> Result<Option<Way>, PlaceError> {
+    ) -> Result<Option<Placement>, PlaceError> {
         match outcome.result {
-            Settlement::Started { node, trace } => Ok(Some(Way {
+            Settlement::Started { node, trace } => Ok(Some(Placement {
                 took: outcome.took,
-                heard: Instant::now().into_std(),
+                found_at: Instant::now().into_std(),
                 node,
                 hops: trace,
                 refused,
             })),
             Settlement::Refused(reason) => {
-                self.is_full(wanted);
+                self.handle_no_room(wanted);
                 Err(PlaceError::NoRoom(reason.to_string()))
             }
             Settlement::Unresolved => Ok(None),
@@ -191,7 +191,7 @@ impl Node {
     }
 
     /// Requests room; while there is none, idle instances give way.
-    async fn ask(
+    async fn request_room(
         &self,
         cluster: &Cluster,
         task: ScalingTask,
@@ -205,7 +205,7 @@ impl Node {
                 // Without a head or a majority, the task waits for those and not for room.
                 Err(_) => match cluster.status().await {
                     Ok(status) if status.quorum && status.head.is_some() => {
-                        self.is_full(wanted);
+                        self.handle_no_room(wanted);
                     }
                     Ok(_) | Err(_) => {}
                 },
@@ -227,17 +227,19 @@ impl Node {
         let entry = self.table.find(task, ORDER).await;
         let entry = entry.ok_or_else(|| lost("the order did not come"))?;
         let mut progress = entry.progress.subscribe();
-        let begun = progress
+        let started = progress
             .wait_for(|progress| !matches!(progress, Progress::Starting))
             .await
             .ok()
-            .map(|begun| begun.clone());
-        match begun {
+            .map(|started| started.clone());
+        match started {
             Some(Progress::Failed(failure)) => Err((*failure).clone()),
             Some(_) => {
                 let taken = entry.take();
                 let mut placed = taken.ok_or_else(|| lost("the instance is gone"))?;
-                placed.hold = placed.hold.map(|hold| hold.with_guard(Box::new(share)));
+                placed.reservation = placed
+                    .reservation
+                    .map(|reservation| reservation.with_guard(Box::new(share)));
                 Ok(placed)
             }
             None => Err(lost("the instance is gone")),
@@ -247,16 +249,16 @@ impl Node {
     async fn there(&self, task: TaskId, node: &NodeId, share: Share) -> Result<Placed, Failure> {
         let (connections, runtime) = (&self.connections, &self.runtime);
         let following = self.follows.begin(task, node.clone(), connections, runtime);
-        let mut begun = following.followed.begun.subscribe();
-        let known = begun
-            .wait_for(|begun| !matches!(begun, Begun::Waiting))
+        let mut start_result = following.followed.start_result.subscribe();
+        let known = start_result
+            .wait_for(|start_result| !matches!(start_result, StartResult::Waiting))
             .await
             .ok()
-            .map(|begun| begun.clone());
+            .map(|start_result| start_result.clone());
         let description = match known {
-            Some(Begun::Started(description)) => *description,
-            Some(Begun::Failed(failure)) => return Err(failure),
-            Some(Begun::Waiting) | None => return Err(lost("nothing is heard of it")),
+            Some(StartResult::Started(description)) => *description,
+            Some(StartResult::Failed(failure)) => return Err(failure),
+            Some(StartResult::Waiting) | None => return Err(lost("nothing is heard of it")),
         };
         let instance = RemoteInstance {
             description,
@@ -267,25 +269,25 @@ impl Node {
         };
         Ok(Placed {
             instance: Arc::new(instance),
-            hold: None,
+            reservation: None,
         })
     }
 
     /// Keeps how an instance was placed, for the first call that it gets.
-    fn tell(&self, spec: &StartSpec, way: Way, instance: InstanceId) {
+    fn record_placement(&self, spec: &StartSpec, placement: Placement, instance: InstanceId) {
         let (app, version) = (&spec.description.app, spec.description.version);
-        info!(%app, %version, %instance, way = %way, took = ?way.took, "an instance was placed");
-        self.ways().insert(instance, Arc::new(way));
+        info!(%app, %version, %instance, way = %placement, took = ?placement.took, "an instance was placed");
+        self.placements().insert(instance, Arc::new(placement));
     }
 
     /// Handles that the cluster had no room: idle instances of other nodes on this node give way, and less is requested until that may have
     /// changed. If a GPU is needed, idle instances of this node first give up all of theirs: only they hold GPU memory, and main memory may not
     /// be short.
-    fn is_full(&self, (wanted, need): (&Description, Need)) {
+    fn handle_no_room(&self, (wanted, need): (&Description, Need)) {
         self.make_room_for_instance(wanted.resources);
         let needs_gpu = wanted.resources.gpu_memory_mib > MebiBytes(0) && need == Need::Call;
         let own = self.own.get().filter(|_| needs_gpu);
-        if own.is_some_and(|own| own.give_up_gpu(wanted) > MebiBytes(0)) {
+        if own.is_some_and(|own| own.evict_for_gpu(wanted) > MebiBytes(0)) {
             return;
         }
         let pause = self.settings.full_pause.as_duration();

@@ -11,8 +11,8 @@ use tracing::info;
 
 use super::Node;
 use super::Peers;
-use super::table::{End, Entry};
-use crate::invocations::slices::Idlers;
+use super::table::{EndReason, Entry};
+use crate::invocations::slices::IdleInstances;
 
 /// An idle instance, with what decides the order of eviction.
 struct Idle<T> {
@@ -59,14 +59,14 @@ impl Node {
             return;
         }
         for Idle { what: entry, .. } in choose(self.idle_of_others(least_idle), lacking) {
-            self.gives_way(&entry);
+            self.evict(&entry);
         }
     }
 
     fn idle_of_others(&self, least_idle: Duration) -> Vec<Idle<Arc<Entry>>> {
         let now = Instant::now();
         let others = self.table.all().into_iter();
-        let others = others.filter(|entry| entry.asker != self.me && !entry.is_ending());
+        let others = others.filter(|entry| entry.requester != self.me && !entry.is_ending());
         let idle = others.filter_map(|entry| {
             let idle = entry.idle(now).filter(|idle| *idle >= least_idle)?;
             let holds = entry.instance()?.description().resources;
@@ -79,17 +79,17 @@ impl Node {
         idle.collect()
     }
 
-    fn gives_way(&self, entry: &Entry) {
-        info!(task = ?entry.task, asker = %entry.asker, "an idle instance of another node gives way to what is needed here");
+    fn evict(&self, entry: &Entry) {
+        info!(task = ?entry.task, asker = %entry.requester, "an idle instance of another node gives way to what is needed here");
         self.metrics.gave_way.inc();
-        entry.end.send_replace(Some(End::Room));
+        entry.end.send_replace(Some(EndReason::RoomNeeded));
     }
 }
 
 /// Idle instances of other nodes on this node's devices, the longest idle first.
-struct OfOthers(Weak<Node>);
+struct IdleInstancesOfPeers(Weak<Node>);
 
-impl OfOthers {
+impl IdleInstancesOfPeers {
     fn all(node: &Node) -> Vec<(Arc<dyn Instance>, Arc<Entry>)> {
         let mut idle = node.idle_of_others(node.settings.spare_after.as_duration());
         idle.sort_by_key(|one| std::cmp::Reverse(one.idle));
@@ -102,7 +102,7 @@ impl OfOthers {
     }
 }
 
-impl Idlers for OfOthers {
+impl IdleInstances for IdleInstancesOfPeers {
     fn idle(&self, wanted: &Description) -> Vec<InstanceId> {
         let node = self.0.upgrade();
         let all = node.map(|node| Self::all(&node)).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Idlers for OfOthers {
         let all = Self::all(&node);
         let found = all.iter().find(|(one, _)| one.id() == instance);
         if let Some((_, entry)) = found {
-            node.gives_way(entry);
+            node.evict(entry);
         }
         found.is_some()
     }
@@ -127,8 +127,8 @@ impl Idlers for OfOthers {
 impl Peers {
     /// Idle instances of other nodes, which give way when their slices of this node's devices are needed.
     #[must_use]
-    pub fn idlers(&self) -> Arc<dyn Idlers> {
-        Arc::new(OfOthers(Arc::downgrade(&self.0)))
+    pub fn idle_instances(&self) -> Arc<dyn IdleInstances> {
+        Arc::new(IdleInstancesOfPeers(Arc::downgrade(&self.0)))
     }
 }
 

@@ -12,13 +12,13 @@ use super::order::Key;
 /// The deployed versions. A version that is registered again with other secrets exists twice for a moment: the newer one counts.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    specs: Mutex<BTreeMap<Key, BTreeMap<u64, Known>>>,
+    specs: Mutex<BTreeMap<Key, BTreeMap<u64, RegisteredVersion>>>,
     next: AtomicU64,
 }
 
 /// A registered version.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct RegisteredVersion {
     /// The specification of its instances.
     pub(super) spec: StartSpec,
     /// The expected time of a call.
@@ -27,29 +27,29 @@ pub(super) struct Known {
 
 /// Keeps a version registered until dropped.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct RegistrationGuard {
     registry: Arc<Registry>,
     key: Key,
     number: u64,
 }
 
 impl Registry {
-    pub(super) fn add(self: &Arc<Self>, spec: &StartSpec, expected: Millis) -> Registered {
+    pub(super) fn add(self: &Arc<Self>, spec: &StartSpec, expected: Millis) -> RegistrationGuard {
         let key = Key::of(&spec.description);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
         let of = specs.entry(key.clone()).or_default();
         let spec = spec.clone();
-        of.insert(number, Known { spec, expected });
+        of.insert(number, RegisteredVersion { spec, expected });
         drop(specs);
-        Registered {
+        RegistrationGuard {
             registry: Arc::clone(self),
             key,
             number,
         }
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Known> {
+    pub(super) fn get(&self, key: &Key) -> Option<RegisteredVersion> {
         let specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
         specs
             .get(key)?
@@ -58,7 +58,7 @@ impl Registry {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         let specs = &self.registry.specs;
         let mut specs = specs.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,11 +15,11 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
-use super::connections::{Connections, Unsent};
+use super::connections::{Connections, SendError};
 use super::followed::{Followed, Following};
-use super::kept::{Kept, keep};
 use super::metrics::PeerMetrics;
-use super::wire::{self, Done, LINE_MAX, OUTCOME, Verb};
+use super::replay::{ReplayBuffer, buffered};
+use super::wire::{self, LINE_MAX, OUTCOME, OrderResult, Verb};
 
 /// An instance on another node.
 #[derive(Debug)]
@@ -107,23 +107,25 @@ impl Instance for RemoteInstance {
             Err(error) => return Err(CallFailure::not_sent(request, error.to_string())),
         };
         let (parts, body) = request.into_parts();
-        let (body, kept) = keep(body);
+        let (body, replay) = buffered(body);
         let mut sent = Request::new(body);
         *sent.method_mut() = parts.method.clone();
         *sent.headers_mut() = parts.headers.clone();
         wire::strip(sent.headers_mut());
         *sent.uri_mut() = uri;
-        let again = |kept: Kept, reason: String| match kept.back() {
+        let not_sent = |replay: ReplayBuffer, reason: String| match replay.recover() {
             Some(body) => CallFailure::not_sent(Request::from_parts(parts, body), reason),
             None => CallFailure::interrupted(reason),
         };
         let result = match self.connections.send(&followed.node, sent).await {
             Ok(response) => answered(response).map_err(|refused| match refused {
-                Refused::NotSent(reason) => again(kept, reason),
-                Refused::Interrupted(reason, code) => CallFailure::Interrupted { reason, code },
+                CallRejection::NotSent(reason) => not_sent(replay, reason),
+                CallRejection::Interrupted(reason, code) => {
+                    CallFailure::Interrupted { reason, code }
+                }
             }),
-            Err(Unsent::NotSent(reason)) => Err(again(kept, reason)),
-            Err(Unsent::Interrupted(reason)) => Err(CallFailure::interrupted(reason)),
+            Err(SendError::NotSent(reason)) => Err(not_sent(replay, reason)),
+            Err(SendError::Interrupted(reason)) => Err(CallFailure::interrupted(reason)),
         };
         let label = match &result {
             Ok(_) => "answered",
@@ -183,7 +185,7 @@ pub(super) async fn order(
     *request.uri_mut() = uri;
     let sent = connections.send(&followed.node, request).await;
     let response = sent.map_err(|unsent| match unsent {
-        Unsent::NotSent(reason) | Unsent::Interrupted(reason) => failed(reason),
+        SendError::NotSent(reason) | SendError::Interrupted(reason) => failed(reason),
     })?;
     match response.status() {
         http::StatusCode::OK => {}
@@ -193,7 +195,8 @@ pub(super) async fn order(
     }
     let body = Limited::new(response.into_body(), LINE_MAX).collect().await;
     let bytes = body.map_err(|error| failed(error.to_string()))?.to_bytes();
-    let done: Done = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+    let done: OrderResult =
+        serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
     done.result(verb.as_str())
 }
 
@@ -217,12 +220,12 @@ pub(super) async fn release(
 }
 
 /// The other node's answer when the instance gave none.
-enum Refused {
+enum CallRejection {
     NotSent(String),
     Interrupted(String, ErrorCode),
 }
 
-fn answered(response: http::Response<Incoming>) -> Result<Response, Refused> {
+fn answered(response: http::Response<Incoming>) -> Result<Response, CallRejection> {
     let outcome = response.headers().get(OUTCOME).cloned();
     let text = |headers: &HeaderMap, name| {
         let value: Option<&HeaderValue> = headers.get(name);
@@ -234,16 +237,16 @@ fn answered(response: http::Response<Incoming>) -> Result<Response, Refused> {
     let reason = || text(headers, wire::REASON).unwrap_or_else(|| "no reason given".to_owned());
     match outcome {
         Some(outcome) if outcome == wire::ANSWERED => {}
-        Some(outcome) if outcome == wire::NOT_SENT => return Err(Refused::NotSent(reason())),
+        Some(outcome) if outcome == wire::NOT_SENT => return Err(CallRejection::NotSent(reason())),
         Some(_) => {
             let code = text(headers, wire::CODE);
             let code = code.and_then(|code| serde_json::from_value(code.into()).ok());
             let code = code.unwrap_or(ErrorCode::InstanceLost);
-            return Err(Refused::Interrupted(reason(), code));
+            return Err(CallRejection::Interrupted(reason(), code));
         }
         None => {
             let reason = format!("the node answered status {}", response.status().as_u16());
-            return Err(Refused::Interrupted(reason, ErrorCode::InstanceLost));
+            return Err(CallRejection::Interrupted(reason, ErrorCode::InstanceLost));
         }
     }
     let mut response = response.map(|body| body.map_err(Into::into).boxed_unsync());

@@ -23,7 +23,7 @@ pub(super) struct Room {
     held: Arc<AtomicU64>,
     others: AtomicU64,
     /// The most that one instance can take on another node.
-    most: AtomicU64,
+    max_weight: AtomicU64,
     /// The largest GPU memory of another node, in MiB.
     gpu: AtomicU64,
     /// The limit after a refusal, and until when it holds.
@@ -64,14 +64,19 @@ impl Room {
             let gpu = one.capacity.gpu_memory_mib.get();
             (weight(one.capacity, own).get(), gpu)
         });
-        let (sum, most, gpu) = each.fold((0_u64, 0, 0), |(sum, most, most_gpu), (one, gpu)| {
-            (sum.saturating_add(one), most.max(one), most_gpu.max(gpu))
-        });
+        let (sum, largest, gpu) =
+            each.fold((0_u64, 0, 0), |(sum, largest, largest_gpu), (one, gpu)| {
+                (
+                    sum.saturating_add(one),
+                    largest.max(one),
+                    largest_gpu.max(gpu),
+                )
+            });
         // Also where the sum stays: another largest node, or another GPU, is room for other instances.
-        let most_changed = self.most.swap(most, Ordering::Relaxed) != most;
+        let weight_changed = self.max_weight.swap(largest, Ordering::Relaxed) != largest;
         let gpu_changed = self.gpu.swap(gpu, Ordering::Relaxed) != gpu;
         let sum_changed = self.others.swap(sum, Ordering::Relaxed) != sum;
-        most_changed || gpu_changed || sum_changed
+        weight_changed || gpu_changed || sum_changed
     }
 
     /// Whether no other node has room.
@@ -131,8 +136,8 @@ impl Room {
     }
 
     /// The most that one instance can take.
-    pub(super) fn most(&self, own: Resources) -> Weight {
-        let elsewhere = Weight(self.most.load(Ordering::Relaxed));
+    pub(super) fn max_weight(&self, own: Resources) -> Weight {
+        let elsewhere = Weight(self.max_weight.load(Ordering::Relaxed));
         of_memory(own.memory_mib).max(elsewhere)
     }
 }
@@ -196,7 +201,7 @@ mod tests {
         assert!(room.members(&me, own, &status(&members)));
         assert!(!room.members(&me, own, &status(&members)));
         assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(400)));
-        assert_eq!(room.most(own), of_memory(MebiBytes(300)));
+        assert_eq!(room.max_weight(own), of_memory(MebiBytes(300)));
         // As much altogether, in smaller nodes: what fitted may not fit now.
         let smaller = [
             ("n-2", 200, Status::Alive, false),
@@ -204,7 +209,7 @@ mod tests {
         ];
         assert!(room.members(&me, own, &status(&smaller)));
         assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(400)));
-        assert_eq!(room.most(own), of_memory(MebiBytes(200)));
+        assert_eq!(room.max_weight(own), of_memory(MebiBytes(200)));
         assert!(room.members(&me, own, &status(&members)));
         let mut alone = status(&members);
         alone.joined = false;

@@ -22,8 +22,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Node;
-use super::table::{End, Entry, Progress};
-use super::wire::{self, Done, OUTCOME, REASON, Told, Verb};
+use super::table::{EndReason, Entry, Progress};
+use super::wire::{self, InstanceReport, OUTCOME, OrderResult, REASON, Verb};
 
 /// How long a new request about an instance waits for the instance's order to arrive here.
 const ORDER: Duration = Duration::from_secs(5);
@@ -82,7 +82,7 @@ impl Node {
                     Duration::ZERO
                 };
                 let entry = self.table.find(task, patience).await;
-                match entry.filter(|entry| entry.asker == *peer) {
+                match entry.filter(|entry| entry.requester == *peer) {
                     Some(entry) => follow(&entry),
                     None => status(StatusCode::NOT_FOUND),
                 }
@@ -91,7 +91,7 @@ impl Node {
                 if request.method() == Method::POST =>
             {
                 let entry = self.table.get(task);
-                let Some(entry) = entry.filter(|entry| entry.asker == *peer) else {
+                let Some(entry) = entry.filter(|entry| entry.requester == *peer) else {
                     return status(StatusCode::NOT_FOUND);
                 };
                 let done = order(&entry, verb, wire::grace(&rest), self.local.kind()).await;
@@ -112,7 +112,10 @@ impl Node {
         rest: &str,
         request: Request<Incoming>,
     ) -> Response<PeerBody> {
-        let entry = self.table.get(task).filter(|entry| entry.asker == *peer);
+        let entry = self
+            .table
+            .get(task)
+            .filter(|entry| entry.requester == *peer);
         let there = entry.and_then(|entry| entry.instance().map(|instance| (entry, instance)));
         let Some((entry, instance)) = there else {
             return unanswered(wire::NOT_SENT, "there is no such instance", None);
@@ -171,31 +174,31 @@ fn unanswered(outcome: HeaderValue, reason: &str, code: Option<&str>) -> Respons
 }
 
 /// Stops, releases, pauses or resumes an instance.
-async fn order(entry: &Arc<Entry>, verb: Verb, grace: Duration, kind: Kind) -> Done {
+async fn order(entry: &Arc<Entry>, verb: Verb, grace: Duration, kind: Kind) -> OrderResult {
     if verb == Verb::Stop {
-        entry.end.send_replace(Some(End::Asked(grace)));
+        entry.end.send_replace(Some(EndReason::Requested(grace)));
         let mut progress = entry.progress.subscribe();
         let gone = progress
             .wait_for(|progress| matches!(progress, Progress::Gone(..) | Progress::Failed(_)));
         return match gone.await.as_deref() {
-            Ok(Progress::Gone(exit, _)) => Done::Stopped(exit.clone()),
-            Ok(_) | Err(_) => Done::Stopped(Exit::lost()),
+            Ok(Progress::Gone(exit, _)) => OrderResult::Stopped(exit.clone()),
+            Ok(_) | Err(_) => OrderResult::Stopped(Exit::lost()),
         };
     }
     if verb == Verb::Release {
-        entry.end.send_replace(Some(End::Left));
-        return Done::Changed;
+        entry.end.send_replace(Some(EndReason::Unfollowed));
+        return OrderResult::Changed;
     }
     let Some(instance) = entry.instance() else {
-        return Done::Ended(Exit::lost());
+        return OrderResult::Ended(Exit::lost());
     };
     let done = match verb {
         Verb::Pause => instance.pause().await,
         _ => instance.resume().await,
     };
     match done {
-        Ok(()) => Done::Changed,
-        Err(error) => Done::of(&error, kind),
+        Ok(()) => OrderResult::Changed,
+        Err(error) => OrderResult::of(&error, kind),
     }
 }
 
@@ -207,7 +210,7 @@ fn follow(entry: &Arc<Entry>) -> Response<PeerBody> {
     tokio::spawn(async move {
         let closed = sender.clone();
         tokio::select! {
-            () = tell(&entry, &sender) => {}
+            () = report_states(&entry, &sender) => {}
             () = closed.closed() => {}
         }
         drop(watching);
@@ -217,27 +220,29 @@ fn follow(entry: &Arc<Entry>) -> Response<PeerBody> {
 }
 
 /// A line that cannot be sent has no reader.
-async fn send(sender: &mpsc::Sender<Bytes>, told: Told) {
-    drop(sender.send(told.line()).await);
+async fn send(sender: &mpsc::Sender<Bytes>, report: InstanceReport) {
+    drop(sender.send(report.line()).await);
 }
 
-async fn tell(entry: &Entry, sender: &mpsc::Sender<Bytes>) {
+async fn report_states(entry: &Entry, sender: &mpsc::Sender<Bytes>) {
     let mut progress = entry.progress.subscribe();
-    send(sender, Told::Starting).await;
+    send(sender, InstanceReport::Starting).await;
     let instance = match begun(&mut progress).await {
         Some(Progress::Started(instance)) => instance,
         Some(Progress::Failed(failure)) => {
-            return send(sender, Told::Failed((*failure).clone())).await;
+            return send(sender, InstanceReport::Failed((*failure).clone())).await;
         }
-        Some(Progress::Gone(exit, log)) => return send(sender, Told::Exited { exit, log }).await,
+        Some(Progress::Gone(exit, log)) => {
+            return send(sender, InstanceReport::Exited { exit, log }).await;
+        }
         Some(Progress::Starting) | None => return,
     };
     let description = Box::new(instance.description().clone());
-    send(sender, Told::Started(description)).await;
+    send(sender, InstanceReport::Started(description)).await;
     let mut state = instance.state();
     loop {
         let now: InstanceState = state.borrow_and_update().clone();
-        send(sender, Told::of(&now, || instance.log_tail())).await;
+        send(sender, InstanceReport::of(&now, || instance.log_tail())).await;
         if now.exit().is_some() {
             return;
         }
@@ -245,7 +250,7 @@ async fn tell(entry: &Entry, sender: &mpsc::Sender<Bytes>) {
             changed = state.changed() => if changed.is_err() { return },
             exited = gone(&mut progress) => {
                 if let Some((exit, log)) = exited {
-                    send(sender, Told::Exited { exit, log }).await;
+                    send(sender, InstanceReport::Exited { exit, log }).await;
                 }
                 return;
             }

@@ -29,13 +29,13 @@ pub(super) enum Progress {
 
 /// Why an instance must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum EndReason {
     /// Its requesting node no longer wants it: it ends after this grace period.
-    Asked(Duration),
+    Requested(Duration),
     /// Nobody follows it any more, or another one has replaced it: this node may keep it for itself.
-    Left,
+    Unfollowed,
     /// Its room is needed.
-    Room,
+    RoomNeeded,
 }
 
 /// An instance that the cluster has ordered.
@@ -43,47 +43,50 @@ pub(super) enum End {
 pub(super) struct Entry {
     pub(super) task: TaskId,
     /// The node that requested it and alone may call it.
-    pub(super) asker: NodeId,
+    pub(super) requester: NodeId,
     pub(super) progress: watch::Sender<Progress>,
-    pub(super) end: watch::Sender<Option<End>>,
+    pub(super) end: watch::Sender<Option<EndReason>>,
     /// The requesting node's calls that run in it.
     pub(super) calls: AtomicUsize,
     /// When its last call ended; meaningful while no call runs.
-    quiet: Mutex<Instant>,
+    idle_since: Mutex<Instant>,
     /// The number of its followers.
     watchers: watch::Sender<usize>,
     /// The started instance for the caller on this node: set once, taken once.
-    handed: Mutex<Option<Placed>>,
+    local_instance: Mutex<Option<Placed>>,
     pub(super) taken: Notify,
 }
 
 /// Follows an entry until dropped.
-pub(super) struct Watching(Arc<Entry>);
+pub(super) struct FollowerGuard(Arc<Entry>);
 
-impl Drop for Watching {
+impl Drop for FollowerGuard {
     fn drop(&mut self) {
         self.0.watchers.send_modify(|count| *count -= 1);
     }
 }
 
 impl Entry {
-    pub(super) fn new(task: TaskId, asker: NodeId) -> Arc<Self> {
+    pub(super) fn new(task: TaskId, requester: NodeId) -> Arc<Self> {
         Arc::new(Self {
             task,
-            asker,
+            requester,
             progress: watch::Sender::new(Progress::Starting),
             end: watch::Sender::new(None),
             calls: AtomicUsize::new(0),
-            quiet: Mutex::new(Instant::now()),
+            idle_since: Mutex::new(Instant::now()),
             watchers: watch::Sender::new(0),
-            handed: Mutex::default(),
+            local_instance: Mutex::default(),
             taken: Notify::new(),
         })
     }
 
     /// Records the end of a call.
-    pub(super) fn called(&self) {
-        *self.quiet.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    pub(super) fn call_ended(&self) {
+        *self
+            .idle_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.calls.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -92,13 +95,16 @@ impl Entry {
         if self.calls.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let quiet = *self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(now.saturating_duration_since(quiet))
+        let idle_since = *self
+            .idle_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Some(now.saturating_duration_since(idle_since))
     }
 
-    pub(super) fn follow(self: &Arc<Self>) -> Watching {
+    pub(super) fn follow(self: &Arc<Self>) -> FollowerGuard {
         self.watchers.send_modify(|count| *count += 1);
-        Watching(Arc::clone(self))
+        FollowerGuard(Arc::clone(self))
     }
 
     /// Resolves when nobody has followed it for `after`.
@@ -115,10 +121,12 @@ impl Entry {
     }
 
     /// Resolves with the reason when it must end.
-    pub(super) async fn ends(&self) -> End {
+    pub(super) async fn ends(&self) -> EndReason {
         let mut end = self.end.subscribe();
         let end = end.wait_for(Option::is_some).await;
-        end.ok().and_then(|end| *end).unwrap_or(End::Room)
+        end.ok()
+            .and_then(|end| *end)
+            .unwrap_or(EndReason::RoomNeeded)
     }
 
     /// Whether it was told to end.
@@ -135,23 +143,25 @@ impl Entry {
     }
 
     /// Provides the instance to the caller on this node.
-    pub(super) fn hand(&self, placed: Placed) {
+    pub(super) fn provide_locally(&self, placed: Placed) {
         let instance = Arc::clone(&placed.instance);
-        *self.handed() = Some(placed);
+        *self.local_instance() = Some(placed);
         self.progress.send_replace(Progress::Started(instance));
     }
 
     /// Takes the instance; only the first call returns it.
     pub(super) fn take(&self) -> Option<Placed> {
-        let placed = self.handed().take();
+        let placed = self.local_instance().take();
         if placed.is_some() {
             self.taken.notify_one();
         }
         placed
     }
 
-    fn handed(&self) -> MutexGuard<'_, Option<Placed>> {
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn local_instance(&self) -> MutexGuard<'_, Option<Placed>> {
+        self.local_instance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! any method  /fdn.peer.v1/call/TASK/PATH?QUERY   a call; the answer carries `fdn-outcome`
-//! GET         /fdn.peer.v1/watch/TASK[?new]       lines of JSON ([`Told`]), one for each change, until the instance is gone
-//! POST        /fdn.peer.v1/stop/TASK?MILLIS       [`Done`]
-//! POST        /fdn.peer.v1/release/TASK          [`Done`]: the node that runs it may keep it as its own
-//! POST        /fdn.peer.v1/pause/TASK, resume/TASK   [`Done`]
+//! GET         /fdn.peer.v1/watch/TASK[?new]       lines of JSON ([`InstanceReport`]), one for each change, until the instance is gone
+//! POST        /fdn.peer.v1/stop/TASK?MILLIS       [`OrderResult`]
+//! POST        /fdn.peer.v1/release/TASK          [`OrderResult`]: the node that runs it may keep it as its own
+//! POST        /fdn.peer.v1/pause/TASK, resume/TASK   [`OrderResult`]
 //! ```
 
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub(super) fn read(uri: &Uri) -> Option<(Verb, TaskId, &str)> {
 /// A report about an instance to the node that requested it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Told {
+pub(super) enum InstanceReport {
     /// The instance is being started.
     Starting,
     /// The instance failed to start.
@@ -114,7 +114,7 @@ pub(super) struct Failure {
     pub(super) elsewhere: bool,
 }
 
-impl Told {
+impl InstanceReport {
     pub(super) fn of(state: &InstanceState, log: impl FnOnce() -> Vec<LogLine>) -> Self {
         match state {
             InstanceState::Starting => Self::Starting,
@@ -142,7 +142,7 @@ impl Told {
 /// The result of an order to an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Done {
+pub(super) enum OrderResult {
     Stopped(Exit),
     Changed,
     Unsupported(Kind),
@@ -150,7 +150,7 @@ pub(super) enum Done {
     Engine { kind: Kind, reason: String },
 }
 
-impl Done {
+impl OrderResult {
     pub(super) fn of(error: &InstanceError, kind: Kind) -> Self {
         match error {
             InstanceError::Unsupported { kind, .. } => Self::Unsupported(*kind),
@@ -194,9 +194,9 @@ pub(super) fn strip(headers: &mut HeaderMap) {
 
 /// Text as a header value, of at most 512 characters; characters that are not allowed become spaces.
 pub(super) fn field(text: &str) -> HeaderValue {
-    const MOST: usize = 512;
+    const LENGTH_MAX: usize = 512;
     let printable = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
-    let text: String = text.chars().take(MOST).map(printable).collect();
+    let text: String = text.chars().take(LENGTH_MAX).map(printable).collect();
     HeaderValue::from_str(text.trim()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
@@ -245,10 +245,13 @@ mod tests {
             kind: Kind::Wasm,
             operation: "pause",
         };
-        let back = Done::of(&unsupported, Kind::Fake).result("pause");
+        let back = OrderResult::of(&unsupported, Kind::Fake).result("pause");
         assert_eq!(back, Err(unsupported));
         let ended = InstanceError::Ended(Exit::ended(3));
-        assert_eq!(Done::of(&ended, Kind::Fake).result("stop"), Err(ended));
+        assert_eq!(
+            OrderResult::of(&ended, Kind::Fake).result("stop"),
+            Err(ended)
+        );
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! An app's policy in executable form: judges requests by their heads.
+//! An app's policy in executable form: checks requests by their heads.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use actix_http::{Method, RequestHead, header as names};
 use fdn_core::api::header;
 use fdn_core::policy::cors::Preflight;
 use fdn_core::policy::decide::{
-    Admitted, Budget, ClientKey, Counters, Facts, RateScope, RateState, Reason, Refused, Verdict,
-    decide,
+    Admitted, Budget, ClientKey, Counters, RateScope, RateState, Reason, Refused, RequestFacts,
+    Verdict, decide,
 };
-use fdn_core::policy::quota::Used;
+use fdn_core::policy::quota::QuotaUsage;
 use fdn_core::policy::token::{Claims, TokenFault};
 use fdn_core::policy::{GatewaySpec, JwtRule, Policy};
 use fdn_core::{AppName, Timestamp};
@@ -34,11 +34,11 @@ pub type Headers = Vec<(HeaderName, HeaderValue)>;
 pub struct Guard {
     app: AppName,
     spec: GatewaySpec,
-    live: Arc<Live>,
+    state: Arc<PolicyState>,
 }
 
 /// The counters of a policy. Kept while the policy stays the same, even if API keys or traffic rules change.
-pub(super) struct Live {
+pub(super) struct PolicyState {
     app_rate: Option<AppRate>,
     client_rates: Option<ClientRates>,
     running: AtomicU32,
@@ -49,7 +49,7 @@ pub(super) struct Live {
     rate_policy: Option<HeaderValue>,
 }
 
-impl Live {
+impl PolicyState {
     pub(super) fn new(
         app: &AppName,
         policy: &Policy,
@@ -114,7 +114,7 @@ fn headers(list: Vec<(&'static str, String)>) -> Headers {
 }
 
 /// A place under the limit of concurrent calls, until dropped.
-pub struct Permit(Arc<Live>);
+pub struct Permit(Arc<PolicyState>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -124,7 +124,7 @@ impl Drop for Permit {
 
 /// The pass of a call that its app's policy admits.
 pub struct Pass {
-    live: Arc<Live>,
+    state: Arc<PolicyState>,
     /// The caller's identity, for the function.
     identity: Option<http::HeaderValue>,
     /// Whether the credentials were an API key, which is not forwarded beyond the gateway.
@@ -136,8 +136,8 @@ pub struct Pass {
     varies: bool,
 }
 
-/// The judgement on a request.
-pub enum Judged {
+/// The decision on a request.
+pub enum Decision {
     /// It is admitted.
     Pass(Box<Pass>),
     /// The gateway answers this CORS preflight with these headers.
@@ -147,8 +147,8 @@ pub enum Judged {
 }
 
 impl Guard {
-    pub(super) const fn new(app: AppName, spec: GatewaySpec, live: Arc<Live>) -> Self {
-        Self { app, spec, live }
+    pub(super) const fn new(app: AppName, spec: GatewaySpec, state: Arc<PolicyState>) -> Self {
+        Self { app, spec, state }
     }
 
     /// Whether the app's tenant is suspended, so that nobody may call the app.
@@ -161,42 +161,42 @@ impl Guard {
         &self.spec
     }
 
-    pub(super) const fn live(&self) -> &Arc<Live> {
-        &self.live
+    pub(super) const fn state(&self) -> &Arc<PolicyState> {
+        &self.state
     }
 
-    /// Judges a request by its head. If its token names an unknown key, the identity provider's keys are fetched first, unless they were fetched
+    /// Checks a request by its head. If its token names an unknown key, the identity provider's keys are fetched first, unless they were fetched
     /// recently.
-    pub async fn judge(&self, head: &RequestHead, peer: &Peer) -> Judged {
+    pub async fn check(&self, head: &RequestHead, peer: &Peer) -> Decision {
         let (verdict, lacks_keys) = self.decide(head, peer);
         if lacks_keys
-            && let Some(keys) = &self.live.keys
+            && let Some(keys) = &self.state.keys
             && keys.refresh().await
         {
-            return self.judged(self.decide(head, peer).0, head);
+            return self.decision(self.decide(head, peer).0, head);
         }
-        self.judged(verdict, head)
+        self.decision(verdict, head)
     }
 
     /// The verdict, and whether it might be different with newer keys.
     fn decide(&self, head: &RequestHead, peer: &Peer) -> (Verdict, bool) {
-        let counting = Counting {
-            live: &self.live,
+        let counters = RequestCounters {
+            state: &self.state,
             now: fdn_service::now(),
             lacks_keys: Cell::new(false),
         };
         let facts = facts(head, peer);
-        let verdict = decide(&self.spec, &facts, counting.now, &counting);
-        (verdict, counting.lacks_keys.get())
+        let verdict = decide(&self.spec, &facts, counters.now, &counters);
+        (verdict, counters.lacks_keys.get())
     }
 
-    fn judged(&self, verdict: Verdict, head: &RequestHead) -> Judged {
+    fn decision(&self, verdict: Verdict, head: &RequestHead) -> Decision {
         match verdict {
-            Verdict::Admit(admitted) => Judged::Pass(Box::new(self.pass(admitted, head))),
+            Verdict::Admit(admitted) => Decision::Pass(Box::new(self.pass(admitted, head))),
             Verdict::Preflight(list) => {
                 let mut added = headers(list);
                 added.push((names::VARY, PREFLIGHT_VARY));
-                Judged::Preflight(added)
+                Decision::Preflight(added)
             }
             Verdict::Refuse(refused) => self.refused(&refused, head),
         }
@@ -205,14 +205,14 @@ impl Guard {
     fn pass(&self, admitted: Admitted, head: &RequestHead) -> Pass {
         let permit = admitted
             .entered
-            .then(|| Arc::new(Permit(Arc::clone(&self.live))));
+            .then(|| Arc::new(Permit(Arc::clone(&self.state))));
         let identity = admitted.identity.header();
         let mut added = self.shared(head);
         if let Some(budget) = &admitted.budget {
             added.extend(self.budget(budget));
         }
         Pass {
-            live: Arc::clone(&self.live),
+            state: Arc::clone(&self.state),
             identity: identity.and_then(|text| http::HeaderValue::try_from(text).ok()),
             by_key: admitted.by_key,
             permit,
@@ -222,13 +222,13 @@ impl Guard {
         }
     }
 
-    fn refused(&self, refused: &Refused, head: &RequestHead) -> Judged {
-        self.live.counts.refused(refused.reason);
+    fn refused(&self, refused: &Refused, head: &RequestHead) -> Decision {
+        self.state.counts.refused(refused.reason);
         let mut added = self.shared(head);
         if self.varies() {
             added.push((names::VARY, ORIGIN));
         }
-        added.extend(self.live.security.iter().cloned());
+        added.extend(self.state.security.iter().cloned());
         added.extend(refused.budget.iter().flat_map(|b| self.budget(b)));
         if let Some(seconds) = refused.retry_after_s {
             added.push((names::RETRY_AFTER, HeaderValue::from(seconds)));
@@ -245,7 +245,7 @@ impl Guard {
                 added.push((names::WWW_AUTHENTICATE, value));
             }
         }
-        Judged::Refused(
+        Decision::Refused(
             ProblemResponse::new(refused.reason.code(), refused.detail),
             added,
         )
@@ -271,7 +271,7 @@ impl Guard {
             budget.name, budget.remaining, budget.reset_s
         );
         let now = HeaderValue::from_str(&text).ok();
-        let policy = self.live.rate_policy.clone();
+        let policy = self.state.rate_policy.clone();
         now.map(|value| (RATELIMIT, value))
             .into_iter()
             .chain(policy.map(|value| (RATELIMIT_POLICY, value)))
@@ -308,7 +308,7 @@ impl Pass {
         if self.varies {
             headers.push((names::VARY, ORIGIN));
         }
-        headers.extend(self.live.security.iter().cloned());
+        headers.extend(self.state.security.iter().cloned());
         headers
     }
 
@@ -321,7 +321,7 @@ impl Pass {
         if self.varies {
             headers.append(names::VARY, ORIGIN);
         }
-        for (name, value) in &self.live.security {
+        for (name, value) in &self.state.security {
             if !headers.contains_key(name) {
                 headers.insert(name.clone(), value.clone());
             }
@@ -339,7 +339,7 @@ fn text<'a>(head: &'a RequestHead, name: &HeaderName) -> Option<&'a str> {
     value.to_str().ok()
 }
 
-fn facts<'a>(head: &'a RequestHead, peer: &Peer) -> Facts<'a> {
+fn facts<'a>(head: &'a RequestHead, peer: &Peer) -> RequestFacts<'a> {
     let authorization = text(head, &names::AUTHORIZATION);
     let bearer = authorization.and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
@@ -354,7 +354,7 @@ fn facts<'a>(head: &'a RequestHead, peer: &Peer) -> Facts<'a> {
             })
         })
         .flatten();
-    Facts {
+    RequestFacts {
         address: client_address(head, peer),
         preflight,
         api_key: text(head, &API_KEY),
@@ -385,8 +385,8 @@ pub fn client_key(head: &RequestHead, peer: &Peer) -> ClientKey {
 }
 
 /// The counters, for the decision on one request.
-struct Counting<'a> {
-    live: &'a Live,
+struct RequestCounters<'a> {
+    state: &'a PolicyState,
     now: Timestamp,
     /// Whether a token names a key that is not known.
     lacks_keys: Cell<bool>,
@@ -399,9 +399,9 @@ const UNBOUNDED: RateState = RateState {
     reset: std::time::Duration::ZERO,
 };
 
-impl Counters for Counting<'_> {
+impl Counters for RequestCounters<'_> {
     fn verify(&self, rule: &JwtRule, token: &str) -> Result<Claims, TokenFault> {
-        let Some(keys) = &self.live.keys else {
+        let Some(keys) = &self.state.keys else {
             return Err(TokenFault::NoKeys);
         };
         keys.verify(rule, token).inspect_err(|fault| {
@@ -412,24 +412,28 @@ impl Counters for Counting<'_> {
 
     fn rate(&self, scope: RateScope) -> RateState {
         match scope {
-            RateScope::App => self.live.app_rate.as_ref().map_or(UNBOUNDED, AppRate::take),
+            RateScope::App => self
+                .state
+                .app_rate
+                .as_ref()
+                .map_or(UNBOUNDED, AppRate::take),
             RateScope::Client(client) => {
-                let rates = self.live.client_rates.as_ref();
+                let rates = self.state.client_rates.as_ref();
                 rates.map_or(UNBOUNDED, |rates| rates.take(client))
             }
         }
     }
 
-    fn used(&self) -> Used {
-        self.live.quota.used(self.now)
+    fn quota_usage(&self) -> QuotaUsage {
+        self.state.quota.used(self.now)
     }
 
     fn count(&self) {
-        self.live.quota.count(self.now);
+        self.state.quota.count(self.now);
     }
 
     fn enter(&self, limit: u32) -> bool {
-        let running = &self.live.running;
+        let running = &self.state.running;
         running
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
                 (n < limit).then_some(n + 1)

@@ -14,8 +14,8 @@ use arc_swap::ArcSwap;
 use fdn_core::Digest;
 use fdn_core::policy::JwtRule;
 use fdn_core::policy::token::{Claims, TokenFault};
+use fdn_service::address_policy::AddressPolicy;
 use fdn_service::http_client::without_url;
-use fdn_service::reach::Reach;
 use fdn_service::{CancellationToken, ServiceError};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
@@ -39,7 +39,7 @@ pub(super) struct KeySets {
 /// The configuration and storage of key sets.
 struct Source {
     /// Where tenants' URLs may lead.
-    reach: Reach,
+    reach: AddressPolicy,
     client: reqwest::Client,
     settings: PolicySettings,
     metrics: PolicyMetrics,
@@ -74,7 +74,7 @@ struct Inner {
 
 impl KeySets {
     pub(super) fn new(
-        reach: Reach,
+        reach: AddressPolicy,
         settings: PolicySettings,
         metrics: PolicyMetrics,
         folder: PathBuf,
@@ -309,7 +309,7 @@ mod tests {
         };
         assert!(!settings.jwks_http);
         let mut sets = KeySets::new(
-            Reach::new([]),
+            AddressPolicy::new([]),
             settings,
             metrics.policy,
             folder.path().to_owned(),

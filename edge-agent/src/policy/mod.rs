@@ -16,15 +16,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fdn_core::AppName;
-use fdn_core::policy::quota::AppUsed;
+use fdn_core::policy::quota::AppQuotaUsage;
 use fdn_core::policy::{Authentication, GatewaySpec};
-use fdn_service::reach::Reach;
+use fdn_service::address_policy::AddressPolicy;
 use fdn_service::{CancellationToken, ServiceError};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 pub use counts::PolicyMetrics;
-use guard::Live;
+use guard::PolicyState;
 pub use guard::{Guard, Pass};
 use jwks::KeySets;
 use quota::Quotas;
@@ -51,7 +51,7 @@ impl Guards {
     pub fn new(
         settings: PolicySettings,
         metrics: PolicyMetrics,
-        reach: Reach,
+        reach: AddressPolicy,
         folder: PathBuf,
         stop: CancellationToken,
     ) -> Result<Self, ServiceError> {
@@ -95,16 +95,16 @@ impl Guards {
             return Some(Arc::clone(known));
         }
         // Counters are kept if the limits are the same.
-        let live = known
+        let state = known
             .filter(|known| known.spec().policy == spec.policy)
-            .map(|known| Arc::clone(known.live()));
-        let live = live.unwrap_or_else(|| {
+            .map(|known| Arc::clone(known.state()));
+        let state = state.unwrap_or_else(|| {
             let keys = match &spec.policy.authentication {
                 Authentication::Jwt(rule) => Some(self.keys.of(&rule.jwks_url)),
                 Authentication::None | Authentication::ApiKey {} => None,
             };
             let quota = self.quotas.of(app);
-            Arc::new(Live::new(
+            Arc::new(PolicyState::new(
                 app,
                 &spec.policy,
                 &self.settings,
@@ -113,7 +113,7 @@ impl Guards {
                 quota,
             ))
         });
-        let guard = Arc::new(Guard::new(app.clone(), spec.clone(), live));
+        let guard = Arc::new(Guard::new(app.clone(), spec.clone(), state));
         self.guards.insert(app.clone(), Arc::clone(&guard));
         Some(guard)
     }
@@ -127,7 +127,7 @@ impl Guards {
     }
 
     /// Applies the numbers of calls that the controller has counted.
-    pub fn used(&self, used: &[AppUsed]) {
-        self.quotas.told(used, fdn_service::now());
+    pub fn used(&self, used: &[AppQuotaUsage]) {
+        self.quotas.apply(used, fdn_service::now());
     }
 }

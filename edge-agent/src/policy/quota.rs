@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fdn_core::policy::quota::{AppUsed, Used, Window};
+use fdn_core::policy::quota::{AppQuotaUsage, QuotaUsage, Window};
 use fdn_core::{AppName, Timestamp};
 use fdn_service::CancellationToken;
 use tracing::warn;
@@ -20,18 +20,18 @@ use crate::error::Error;
 /// The counted calls of one app.
 #[derive(Default)]
 pub(super) struct Quota {
-    used: Mutex<Used>,
+    used: Mutex<QuotaUsage>,
     changed: AtomicBool,
 }
 
 impl Quota {
-    fn lock(&self) -> MutexGuard<'_, Used> {
+    fn lock(&self) -> MutexGuard<'_, QuotaUsage> {
         // Assigning three numbers cannot leave them in an inconsistent state.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The calls counted in the windows that contain `now`.
-    pub(super) fn used(&self, now: Timestamp) -> Used {
+    pub(super) fn used(&self, now: Timestamp) -> QuotaUsage {
         self.lock().at(Window::at(now))
     }
 
@@ -45,8 +45,8 @@ impl Quota {
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    fn told(&self, told: Used, now: Timestamp) {
-        *self.lock() = told.at(Window::at(now));
+    fn apply(&self, usage: QuotaUsage, now: Timestamp) {
+        *self.lock() = usage.at(Window::at(now));
         self.changed.store(true, Ordering::Relaxed);
     }
 }
@@ -62,7 +62,7 @@ impl Quotas {
     /// Loads the counts stored in `path`. An unreadable file is ignored: the controller sends the sums again.
     pub(super) fn open(path: PathBuf) -> Self {
         let kept = std::fs::read(&path).ok();
-        let kept = kept.and_then(|bytes| serde_json::from_slice::<Vec<AppUsed>>(&bytes).ok());
+        let kept = kept.and_then(|bytes| serde_json::from_slice::<Vec<AppQuotaUsage>>(&bytes).ok());
         let apps = kept.unwrap_or_default().into_iter().map(|kept| {
             let quota = Quota {
                 used: Mutex::new(kept.used),
@@ -93,11 +93,11 @@ impl Quotas {
     }
 
     /// Applies the counts of the controller.
-    pub(super) fn told(&self, told: &[AppUsed], now: Timestamp) {
+    pub(super) fn apply(&self, usages: &[AppQuotaUsage], now: Timestamp) {
         let apps = self.lock();
-        for told in told {
-            if let Some(quota) = apps.get(&told.app) {
-                quota.told(told.used, now);
+        for usage in usages {
+            if let Some(quota) = apps.get(&usage.app) {
+                quota.apply(usage.used, now);
             }
         }
     }
@@ -128,12 +128,12 @@ impl Quotas {
 
     fn save(&self) -> Result<(), Error> {
         let mut changed = self.gone.swap(false, Ordering::Relaxed);
-        let all: Vec<AppUsed> = self
+        let all: Vec<AppQuotaUsage> = self
             .lock()
             .iter()
             .map(|(app, quota)| {
                 changed |= quota.changed.swap(false, Ordering::Relaxed);
-                AppUsed {
+                AppQuotaUsage {
                     app: app.clone(),
                     used: *quota.lock(),
                 }
@@ -163,13 +163,13 @@ mod tests {
         "hello".parse().expect("app")
     }
 
-    fn told(calls: u64) -> Vec<AppUsed> {
-        let used = Used {
+    fn reported(calls: u64) -> Vec<AppQuotaUsage> {
+        let used = QuotaUsage {
             window: Window::at(NOW),
             day: calls,
             month: calls,
         };
-        vec![AppUsed { app: app(), used }]
+        vec![AppQuotaUsage { app: app(), used }]
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
         quota.count(NOW);
         quota.count(NOW);
         assert_eq!(quota.used(NOW).day, 2);
-        quotas.told(&told(10), NOW);
+        quotas.apply(&reported(10), NOW);
         quota.count(NOW);
         assert_eq!((quota.used(NOW).day, quota.used(NOW).month), (11, 11));
         let tomorrow = Timestamp(NOW.0 + 86_400_000);

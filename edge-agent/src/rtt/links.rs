@@ -59,14 +59,14 @@ impl Nearness {
         known.unwrap_or(Millis::INFINITY)
     }
 
-    /// At most `most` clusters with a round-trip time below `bound`, nearest first.
+    /// At most `max` clusters with a round-trip time below `bound`, nearest first.
     #[must_use]
-    pub fn within(&self, bound: Millis, most: usize) -> Vec<(ClusterId, Millis)> {
+    pub fn within(&self, bound: Millis, max: usize) -> Vec<(ClusterId, Millis)> {
         let mut all = self.lock().clone();
         all.extend(self.emulated.iter().map(|(to, trip)| (to.clone(), *trip)));
         let mut near: Vec<_> = all.into_iter().filter(|(_, trip)| *trip < bound).collect();
         near.sort_by_key(|(_, trip)| *trip);
-        near.truncate(most);
+        near.truncate(max);
         near
     }
 }

@@ -55,10 +55,10 @@ impl ForwardSettings {
                     .to_owned(),
             ));
         }
-        let most = Self::GATEWAYS_MAX;
-        if self.gateways > most {
+        let max = Self::GATEWAYS_MAX;
+        if self.gateways > max {
             return Err(Error::Settings(format!(
-                "forward.gateways must be at most {most}: each call that cannot be served would ask so many"
+                "forward.gateways must be at most {max}: each call that cannot be served would ask so many"
             )));
         }
         Ok(())

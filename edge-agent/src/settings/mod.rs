@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use fdn_core::{ClusterId, GeoPoint, NodeId, RegionName};
 use fdn_devices::DevicesSettings;
-use fdn_link::CentreSettings;
+use fdn_link::ControllerLinkSettings;
 use fdn_service::logs::LogSettings;
 use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ pub struct Settings {
     /// How the number of instances follows the load.
     pub scale: ScaleSettings,
     /// The one connection to the controllers.
-    pub centre: CentreSettings,
+    pub centre: ControllerLinkSettings,
     /// The controllers' API, where the machine joined.
     pub controller: ControllerSettings,
     /// How processes of the network authenticate each other without certificates.
@@ -135,7 +135,7 @@ impl Default for Settings {
             docker: DockerSettings::default(),
             kubernetes: KubernetesSettings::default(),
             scale: ScaleSettings::default(),
-            centre: CentreSettings::default(),
+            centre: ControllerLinkSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
             tls: TlsSettings::default(),

@@ -7,7 +7,7 @@ use fdn_core::device::Percent;
 use fdn_core::{ByteSize, ClientPrefix, DurationMs, GatewayWeight};
 use fdn_service::ServiceError;
 use fdn_service::certificate::CertificateFiles;
-use fdn_service::secure::Secure;
+use fdn_service::tls_listener::TlsListener;
 use serde::{Deserialize, Serialize};
 
 /// The listener for clients.
@@ -71,9 +71,9 @@ impl GatewayTlsSettings {
     ///
     /// # Errors
     /// When the address is taken or a certificate cannot be used.
-    pub fn open(&self) -> Result<Option<Secure>, ServiceError> {
+    pub fn open(&self) -> Result<Option<TlsListener>, ServiceError> {
         let bind = |address| {
-            Secure::open(
+            TlsListener::open(
                 (address, "gateway.tls.listen"),
                 (&self.certificates, "gateway.tls.certificates"),
                 self.check_interval.as_duration(),

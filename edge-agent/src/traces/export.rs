@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
 use super::otlp::{Answer, Attribute, Export, Resource, Span};
-use super::{Ended, spans};
+use super::{EndedCall, spans};
 use crate::error::Error;
 use crate::metrics::TraceMetrics;
 use crate::settings::{Settings, TraceSettings};
@@ -40,7 +40,7 @@ pub struct Exporter {
     url: Url,
     client: Client,
     resource: Resource,
-    calls: mpsc::Receiver<Ended>,
+    calls: mpsc::Receiver<EndedCall>,
     metrics: TraceMetrics,
     /// Whether the last batch was not accepted, so that this is logged once and not for each batch.
     fails: bool,
@@ -54,7 +54,7 @@ impl Exporter {
     pub fn new(
         settings: &Settings,
         url: Url,
-        calls: mpsc::Receiver<Ended>,
+        calls: mpsc::Receiver<EndedCall>,
         metrics: TraceMetrics,
     ) -> Result<Self, Error> {
         let traces = settings.traces.clone();
@@ -103,7 +103,7 @@ impl Exporter {
     }
 
     /// Waits until a batch is full or its interval has passed.
-    async fn collect(&mut self, calls: &mut Vec<Ended>) {
+    async fn collect(&mut self, calls: &mut Vec<EndedCall>) {
         let batch = self.settings.batch;
         let mut until = None;
         while calls.len() < batch {
@@ -124,7 +124,7 @@ impl Exporter {
     }
 
     /// Sends a batch, with retries as long as those may help.
-    async fn send(&mut self, calls: &mut Vec<Ended>, stop: &CancellationToken) {
+    async fn send(&mut self, calls: &mut Vec<EndedCall>, stop: &CancellationToken) {
         if calls.is_empty() {
             return;
         }
@@ -197,12 +197,12 @@ impl Exporter {
             sleep(LAST).await;
         };
         tokio::select! {
-            answered = self.ask(body) => answered,
+            answered = self.export(body) => answered,
             () = last => Err(Refused::Never("no answer before the agent stops".to_owned())),
         }
     }
 
-    async fn ask(&self, body: Bytes) -> Result<u64, Refused> {
+    async fn export(&self, body: Bytes) -> Result<u64, Refused> {
         let later = |reason| Refused::Later(reason, None);
         let mut headers = self.headers().await.map_err(later)?;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

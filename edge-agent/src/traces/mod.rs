@@ -1,6 +1,6 @@
 //! Spans of calls for an OpenTelemetry collector (OTLP over HTTP, in JSON).
 //!
-//! Nothing is measured for spans only: a call that has ended hands over its record ([`Traced::hand_over`]), which is one push into a bounded
+//! Nothing is measured for spans only: a call that has ended hands over its record ([`Traced::submit`]), which is one push into a bounded
 //! queue and never waits. A task on the agent's own runtime turns it into spans ([`spans`]) and sends them (`export`). Whether a trace is
 //! exported is decided where it begins, by its id ([`Sample`]), and is passed on in the `traceparent`, so that all nodes of a call decide alike.
 
@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 
 pub use export::Exporter;
 pub use run::RunSpans;
-pub use spans::{Answered, Attempt, Led};
+pub use spans::{Attempt, LedRun, UnservedCall};
 
-use self::spans::What;
+use self::spans::EndedWork;
 use crate::gateway::trace::Trace;
 use crate::metrics::TraceMetrics;
 
@@ -81,16 +81,16 @@ fn nanos(span: Duration) -> u64 {
 
 /// A call that has ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedCall {
     trace: Trace,
     when: Moment,
-    what: What,
+    what: EndedWork,
 }
 
 /// The queue of ended calls. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Traces {
-    queue: mpsc::Sender<Ended>,
+    queue: mpsc::Sender<EndedCall>,
     sample: Sample,
     metrics: Arc<TraceMetrics>,
 }
@@ -102,7 +102,7 @@ impl Traces {
         queue: usize,
         sample: Sample,
         metrics: TraceMetrics,
-    ) -> (Self, mpsc::Receiver<Ended>) {
+    ) -> (Self, mpsc::Receiver<EndedCall>) {
         let (queue, calls) = mpsc::channel(queue.min(tokio::sync::Semaphore::MAX_PERMITS));
         let metrics = Arc::new(metrics);
         let traces = Self {
@@ -143,8 +143,8 @@ pub struct Traced {
 
 impl Traced {
     /// Hands the ended call to the exporter; if the queue is full, drops and counts it.
-    pub fn hand_over(self, what: What) {
-        let ended = Ended {
+    pub fn submit(self, what: EndedWork) {
+        let ended = EndedCall {
             trace: self.trace,
             when: Moment::now(),
             what,
@@ -213,7 +213,7 @@ mod tests {
         let traced = traces.of(&traces.begin(Trace::of(None, u128::MAX, 1)));
         let traced = traced.expect("it is exported");
         for _ in 0..5 {
-            traced.clone().hand_over(What::Answered(Box::default()));
+            traced.clone().submit(EndedWork::Unserved(Box::default()));
         }
         assert_eq!(
             (traces.metrics.waiting.get(), traces.metrics.dropped.get()),

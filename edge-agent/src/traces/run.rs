@@ -5,7 +5,7 @@ use std::time::Instant;
 use fdn_core::runs::RunInfo;
 
 use super::Traced;
-use super::spans::{Attempt, Led, What};
+use super::spans::{Attempt, EndedWork, LedRun};
 use crate::gateway::trace::Trace;
 
 /// The maximum number of exported attempts of one run: more are too many to look at.
@@ -59,8 +59,8 @@ impl RunSpans {
     }
 
     /// Hands the finished run to the exporter.
-    pub fn hand_over(self, run: RunInfo, arrived: Instant) {
-        self.traced.hand_over(What::Led(Box::new(Led {
+    pub fn submit(self, run: RunInfo, arrived: Instant) {
+        self.traced.submit(EndedWork::Run(Box::new(LedRun {
             run,
             method: self.method,
             status: self.status,

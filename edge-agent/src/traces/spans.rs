@@ -18,35 +18,35 @@ use fdn_core::usage::{CallRecord, UsageOutcome};
 use fdn_core::{AppName, Revision};
 
 use super::otlp::{Attribute, CLIENT, INTERNAL, SERVER, Span, Status};
-use super::{Ended, nanos};
+use super::{EndedCall, nanos};
 use crate::gateway::trace::Trace;
-use crate::peers::Way;
+use crate::peers::Placement;
 
 /// What has ended.
 #[derive(Debug)]
-pub enum What {
+pub enum EndedWork {
     /// A call that ran here.
-    Recorded(Box<Recorded>),
+    Call(Box<RecordedCall>),
     /// A run of a workflow that was led here.
-    Led(Box<Led>),
+    Run(Box<LedRun>),
     /// A call for which nothing ran here, because it was refused or forwarded.
-    Answered(Box<Answered>),
+    Unserved(Box<UnservedCall>),
 }
 
 /// A call that ran here.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedCall {
     /// The call's record.
     pub record: CallRecord,
     /// When the request arrived.
     pub arrived: Instant,
     /// How the instance started for it was placed, if one was.
-    pub way: Option<Arc<Way>>,
+    pub placement: Option<Arc<Placement>>,
 }
 
 /// A run of a workflow that was led here.
 #[derive(Debug)]
-pub struct Led {
+pub struct LedRun {
     /// The run as it ended.
     pub run: RunInfo,
     /// The request's method.
@@ -76,7 +76,7 @@ pub struct Attempt {
 
 /// A call for which nothing ran here.
 #[derive(Debug, Default)]
-pub struct Answered {
+pub struct UnservedCall {
     /// The app, if one of that name exists.
     pub app: Option<AppName>,
     /// The served revision of the app.
@@ -98,11 +98,11 @@ pub struct Answered {
 }
 
 /// Adds the spans of a call. `id` generates ids for spans that nothing else refers to.
-pub(super) fn add(ended: &Ended, id: &mut dyn FnMut() -> u64, out: &mut Vec<Span>) {
+pub(super) fn add(ended: &EndedCall, id: &mut dyn FnMut() -> u64, out: &mut Vec<Span>) {
     match &ended.what {
-        What::Recorded(call) => recorded(ended, call, id, out),
-        What::Led(run) => led(ended, run, out),
-        What::Answered(call) => out.push(answered(ended, call)),
+        EndedWork::Call(call) => recorded(ended, call, id, out),
+        EndedWork::Run(run) => led(ended, run, out),
+        EndedWork::Unserved(call) => out.push(answered(ended, call)),
     }
 }
 
@@ -151,7 +151,12 @@ fn http(method: &str, status: Option<u16>, out: &mut Vec<Attribute>) {
     out.extend(status.map(|status| Attribute::number("http.response.status_code", status)));
 }
 
-fn recorded(ended: &Ended, call: &Recorded, id: &mut dyn FnMut() -> u64, out: &mut Vec<Span>) {
+fn recorded(
+    ended: &EndedCall,
+    call: &RecordedCall,
+    id: &mut dyn FnMut() -> u64,
+    out: &mut Vec<Span>,
+) {
     let used = &call.record.used;
     let facts = call.record.call.clone().unwrap_or_default();
     let start = ended.when.wall(call.arrived);
@@ -201,9 +206,9 @@ fn recorded(ended: &Ended, call: &Recorded, id: &mut dyn FnMut() -> u64, out: &m
     let ran = used.duration_us.saturating_sub(facts.start_us);
     let queue = part(&root, "queue", (start, let_in), whole, id());
     let place = call
-        .way
+        .placement
         .as_ref()
-        .map(|way| place(&queue, way, ended, (start, let_in), id()));
+        .map(|placement| place(&queue, placement, ended, (start, let_in), id()));
     let begun = (facts.start_us > 0).then(|| part(&root, "start", (let_in, has_it), whole, id()));
     let executed = (has_it, has_it.saturating_add(micros(ran)));
     let execute = part(&root, "execute", executed, whole, id());
@@ -213,18 +218,24 @@ fn recorded(ended: &Ended, call: &Recorded, id: &mut dyn FnMut() -> u64, out: &m
 }
 
 /// The span of finding room for the instance that was started for a call.
-fn place(queue: &Span, way: &Way, ended: &Ended, within: Interval, id: u64) -> Span {
-    let heard = ended.when.wall(way.heard);
-    let asked = heard.saturating_sub(nanos(way.took));
-    let mut span = part(queue, "place", (asked, heard), within, id);
+fn place(
+    queue: &Span,
+    placement: &Placement,
+    ended: &EndedCall,
+    within: Interval,
+    id: u64,
+) -> Span {
+    let found = ended.when.wall(placement.found_at);
+    let requested = found.saturating_sub(nanos(placement.took));
+    let mut span = part(queue, "place", (requested, found), within, id);
     span.attributes = vec![
-        Attribute::text("fdn.instance.node", &way.node),
-        Attribute::text("fdn.stages", way),
+        Attribute::text("fdn.instance.node", &placement.node),
+        Attribute::text("fdn.stages", placement),
     ];
     span
 }
 
-fn led(ended: &Ended, led: &Led, out: &mut Vec<Span>) {
+fn led(ended: &EndedCall, led: &LedRun, out: &mut Vec<Span>) {
     let run = &led.run;
     let whole = (ended.when.wall(led.arrived), ended.when.wall);
     let name = format!("{} {}", led.method, run.app);
@@ -255,32 +266,32 @@ fn led(ended: &Ended, led: &Led, out: &mut Vec<Span>) {
             Attribute::number("fdn.attempt", attempt.attempt),
         ];
         let mut all = stage.attempts.iter();
-        if let Some(told) = all.find(|told| told.attempt == attempt.attempt) {
-            tell(told, &mut span);
+        if let Some(info) = all.find(|info| info.attempt == attempt.attempt) {
+            describe_attempt(info, &mut span);
         }
         out.push(span);
     }
 }
 
 /// Adds what is known of an attempt.
-fn tell(told: &RunAttempt, span: &mut Span) {
-    let word = attempt_word(told.outcome);
+fn describe_attempt(info: &RunAttempt, span: &mut Span) {
+    let word = attempt_word(info.outcome);
     span.attributes.extend([
-        Attribute::text("fdn.to.cluster", &told.cluster),
+        Attribute::text("fdn.to.cluster", &info.cluster),
         Attribute::text("fdn.outcome", word),
     ]);
-    let node = told.node.as_ref();
+    let node = info.node.as_ref();
     span.attributes
         .extend(node.map(|node| Attribute::text("fdn.to.node", node)));
     let is_well = matches!(
-        told.outcome,
+        info.outcome,
         AttemptOutcome::Running | AttemptOutcome::Done | AttemptOutcome::Cancelled
     );
-    let why = || told.reason.clone().unwrap_or_else(|| word.to_owned());
+    let why = || info.reason.clone().unwrap_or_else(|| word.to_owned());
     span.status = (!is_well).then(|| Status::failed(why()));
 }
 
-fn answered(ended: &Ended, call: &Answered) -> Span {
+fn answered(ended: &EndedCall, call: &UnservedCall) -> Span {
     let start = call
         .arrived
         .map_or(ended.when.wall, |at| ended.when.wall(at));
@@ -345,7 +356,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn call(now: Instant) -> Recorded {
+    fn call(now: Instant) -> RecordedCall {
         let used = UsageRecord {
             invocation: InvocationId::from_uuid(uuid::Uuid::from_u128(1)),
             app: "thumbs".parse().expect("app"),
@@ -370,16 +381,16 @@ mod tests {
             step: Step::Global,
             micros: 1500,
         };
-        Recorded {
+        RecordedCall {
             record: CallRecord {
                 used,
                 call: Some(facts),
                 noted: None,
             },
             arrived: now,
-            way: Some(Arc::new(Way {
+            placement: Some(Arc::new(Placement {
                 took: ms(300),
-                heard: now + ms(400),
+                found_at: now + ms(400),
                 node: "n-2".parse().expect("node"),
                 hops: vec![hop],
                 refused: 0,
@@ -390,13 +401,13 @@ mod tests {
     #[test]
     fn an_instance_that_was_started_for_a_call_is_seen_within_its_wait() {
         let now = Instant::now();
-        let ended = Ended {
+        let ended = EndedCall {
             trace: Trace::of(None, 1, 2),
             when: Moment {
                 wall: 20_000_000_000,
                 at: now + ms(10_000),
             },
-            what: What::Recorded(Box::new(call(now))),
+            what: EndedWork::Call(Box::new(call(now))),
         };
         let (mut next, mut spans) = (16, Vec::new());
         let mut id = || {

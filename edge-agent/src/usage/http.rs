@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-use crate::workflows::{StageBody, problem, told};
+use crate::workflows::{StageBody, problem, response};
 
 /// The records to search.
 #[derive(Clone)]
@@ -39,9 +39,9 @@ impl CallAccess {
 const TURN: Duration = Duration::from_secs(5);
 
 /// Cancels a search when dropped, because nobody waits for it any more.
-struct Asker(Arc<AtomicBool>);
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Asker {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ pub(crate) async fn answer(access: &CallAccess, app: &str, query: &str) -> Respo
     let (spool, query) = (access.spool.clone(), query.into_inner());
     let unwanted = Arc::new(AtomicBool::new(false));
     // If the controller disconnects, this future is dropped.
-    let _asker = Asker(Arc::clone(&unwanted));
+    let _cancel = CancelOnDrop(Arc::clone(&unwanted));
     let searched = tokio::task::spawn_blocking(move || {
         // Held until the search ends, which is a moment after it was cancelled.
         let _turn = turn;
@@ -90,7 +90,7 @@ pub(crate) async fn answer(access: &CallAccess, app: &str, query: &str) -> Respo
             match serde_json::to_vec(&list) {
                 Ok(bytes) => {
                     let body = StageBody::Whole(bytes.into());
-                    told(StatusCode::OK, "application/json", body)
+                    response(StatusCode::OK, "application/json", body)
                 }
                 Err(failure) => failed(&failure),
             }

@@ -12,19 +12,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fdn_core::manifest::Manifest;
 use fdn_core::usage::{
-    CallFacts, CallRecord, Noted, Routed, UsageOutcome, UsageReceipt, UsageRecord,
+    CallFacts, CallRecord, InterimUsage, Routed, UsageOutcome, UsageReceipt, UsageRecord,
 };
 use fdn_core::{AppName, BatchId, FunctionName, InvocationId, MebiBytes, Timestamp, VersionNumber};
-use fdn_link::{LinkError, SharedCentre, ask_json};
+use fdn_link::{LinkError, SharedControllerLink, post_json};
 use fdn_runtime::CallStats;
-use fdn_spool::{Batch, DeliverError, Place, Receipt, Sink, Spool, SpoolError};
+use fdn_spool::{Batch, DeliverError, Receipt, RecordPermit, Sink, Spool, SpoolError};
 use rand::RngExt;
 use tracing::error;
 
 use crate::metrics::Outcome;
-use crate::peers::Way;
+use crate::peers::Placement;
 use crate::traces::Traced;
-use crate::traces::spans::{Recorded, What};
+use crate::traces::spans::{EndedWork, RecordedCall};
 
 pub use http::CallAccess;
 pub(crate) use http::answer;
@@ -34,7 +34,7 @@ const METHOD_MAX: usize = 16;
 
 /// The properties of a function version that it is billed by, the same for all its calls.
 #[derive(Clone, Debug)]
-pub struct Billed {
+pub struct BillingKey {
     app: AppName,
     function: FunctionName,
     version: VersionNumber,
@@ -42,7 +42,7 @@ pub struct Billed {
     gpu_memory: MebiBytes,
 }
 
-impl Billed {
+impl BillingKey {
     /// The billing properties of this version.
     #[must_use]
     pub fn new(
@@ -64,7 +64,7 @@ impl Billed {
 
 /// What identifies a call, for searches.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct CallIdentity {
     /// The request id.
     pub request: Bytes,
     /// The trace id.
@@ -92,15 +92,15 @@ pub struct Progress {
 
 /// Measures one call and records it.
 pub struct Meter {
-    place: Place,
-    billed: Arc<Billed>,
-    known: Known,
+    permit: RecordPermit,
+    billing: Arc<BillingKey>,
+    call: CallIdentity,
     invocation: InvocationId,
     started_at: Timestamp,
     /// What was recorded while it ran: the next record replaces it.
-    noted: Option<Noted>,
+    noted: Option<InterimUsage>,
     /// How its instance was placed, if the call waited for that.
-    way: Option<Arc<Way>>,
+    placement: Option<Arc<Placement>>,
 }
 
 impl Meter {
@@ -108,18 +108,22 @@ impl Meter {
     ///
     /// # Errors
     /// When there is no room: the call must not run.
-    pub fn start(spool: &Spool, billed: &Arc<Billed>, known: Known) -> Result<Self, SpoolError> {
-        let place = spool.reserve()?;
-        let since = u64::try_from(known.arrived.elapsed().as_millis()).unwrap_or(u64::MAX);
+    pub fn start(
+        spool: &Spool,
+        billing: &Arc<BillingKey>,
+        call: CallIdentity,
+    ) -> Result<Self, SpoolError> {
+        let permit = spool.reserve()?;
+        let since = u64::try_from(call.arrived.elapsed().as_millis()).unwrap_or(u64::MAX);
         let now = fdn_service::now().get();
         Ok(Self {
-            place,
-            billed: Arc::clone(billed),
-            known,
+            permit,
+            billing: Arc::clone(billing),
+            call,
             invocation: invocation(now),
             started_at: Timestamp(now.saturating_sub(since)),
             noted: None,
-            way: None,
+            placement: None,
         })
     }
 
@@ -135,8 +139,8 @@ impl Meter {
         progress: Progress,
     ) -> Result<Receipt, SpoolError> {
         let record = self.now(stats, egress, outcome, progress);
-        let written = self.place.record(&record);
-        let noted = Noted::of(&record.used);
+        let written = self.permit.record(&record);
+        let noted = InterimUsage::of(&record.used);
         if outcome.is_some() {
             self.export(record);
         }
@@ -147,7 +151,7 @@ impl Meter {
 
     /// Ends a call that certainly no function has seen: it is not recorded, but its spans are exported.
     pub fn unseen(&mut self, outcome: Outcome, progress: Progress) {
-        if self.known.traced.is_some() {
+        if self.call.traced.is_some() {
             let record = self.now(&CallStats::default(), 0, Some(outcome), progress);
             self.export(record);
         }
@@ -156,20 +160,20 @@ impl Meter {
     /// Whether its spans are exported.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
-        self.known.traced.is_some()
+        self.call.traced.is_some()
     }
 
     /// Sets how the instance started for the call was placed.
-    pub fn placed(&mut self, way: Option<Arc<Way>>) {
-        self.way = way;
+    pub fn placed(&mut self, placement: Option<Arc<Placement>>) {
+        self.placement = placement;
     }
 
     fn export(&mut self, record: CallRecord) {
-        if let Some(traced) = self.known.traced.take() {
-            traced.hand_over(What::Recorded(Box::new(Recorded {
+        if let Some(traced) = self.call.traced.take() {
+            traced.submit(EndedWork::Call(Box::new(RecordedCall {
                 record,
-                arrived: self.known.arrived,
-                way: self.way.take(),
+                arrived: self.call.arrived,
+                placement: self.placement.take(),
             })));
         }
     }
@@ -182,23 +186,23 @@ impl Meter {
         outcome: Option<Outcome>,
         progress: Progress,
     ) -> CallRecord {
-        let billed = &self.billed;
+        let billing = &self.billing;
         let used = UsageRecord {
             invocation: self.invocation,
-            app: billed.app.clone(),
-            function: billed.function.clone(),
-            version: billed.version,
+            app: billing.app.clone(),
+            function: billing.function.clone(),
+            version: billing.version,
             started_at: self.started_at,
             duration_us: micros(stats.instantiate + stats.exec),
             cpu_us: micros(stats.cpu),
-            memory_mib: billed.memory,
-            gpu_memory_mib: billed.gpu_memory,
+            memory_mib: billing.memory,
+            gpu_memory_mib: billing.gpu_memory,
             egress_bytes: egress,
-            outcome: outcome.map_or(UsageOutcome::Running, billed_as),
+            outcome: outcome.map_or(UsageOutcome::Running, usage_outcome),
         };
         CallRecord {
             used,
-            call: Some(self.known.facts(stats, progress)),
+            call: Some(self.call.facts(stats, progress)),
             noted: self.noted,
         }
     }
@@ -210,7 +214,7 @@ fn invocation(now: u64) -> InvocationId {
     InvocationId::from_uuid(id.into_uuid())
 }
 
-impl Known {
+impl CallIdentity {
     fn facts(&self, stats: &CallStats, progress: Progress) -> CallFacts {
         let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
         CallFacts {
@@ -232,7 +236,7 @@ fn micros(span: Duration) -> u64 {
 }
 
 /// The billed form of an outcome. Calls that never reached a function have no record.
-const fn billed_as(outcome: Outcome) -> UsageOutcome {
+const fn usage_outcome(outcome: Outcome) -> UsageOutcome {
     match outcome {
         Outcome::Ok => UsageOutcome::Ok,
         Outcome::FunctionError => UsageOutcome::FunctionError,
@@ -243,9 +247,9 @@ const fn billed_as(outcome: Outcome) -> UsageOutcome {
 }
 
 /// A record that must be safe before its response is sent.
-pub struct Pending(Result<Receipt, SpoolError>);
+pub struct PendingRecord(Result<Receipt, SpoolError>);
 
-impl Pending {
+impl PendingRecord {
     /// The result of writing a record.
     #[must_use]
     pub const fn new(written: Result<Receipt, SpoolError>) -> Self {
@@ -273,7 +277,7 @@ impl Pending {
 
 /// The controllers as the sink of usage.
 pub struct Controller {
-    centre: SharedCentre,
+    centre: SharedControllerLink,
     timeout: Duration,
     patience: Duration,
     refused: Mutex<Option<Refused>>,
@@ -289,7 +293,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 impl Controller {
     /// The controllers behind a connection; `timeout` is the time limit of one batch.
     #[must_use]
-    pub fn new(centre: SharedCentre, timeout: Duration) -> Self {
+    pub fn new(centre: SharedControllerLink, timeout: Duration) -> Self {
         Self {
             centre,
             timeout,
@@ -319,27 +323,27 @@ impl Sink for Controller {
             Batch::Records(records) => records.batch,
         };
         let taken: Result<UsageReceipt, LinkError> = match batch {
-            Batch::Sums(sums) => ask_json(centre, "/edge/v1/usage/sums", sums, self.timeout).await,
+            Batch::Sums(sums) => post_json(centre, "/edge/v1/usage/sums", sums, self.timeout).await,
             Batch::Records(records) => {
-                ask_json(centre, "/edge/v1/usage/records", records, self.timeout).await
+                post_json(centre, "/edge/v1/usage/records", records, self.timeout).await
             }
         };
         match taken {
             Ok(_) => Ok(()),
             // The controller understood the batch and rejects it: sending it again would change nothing.
             Err(error) if matches!(error.status(), Some(400 | 413 | 422)) => {
-                Err(DeliverError::Never(error.to_string()))
+                Err(DeliverError::Rejected(error.to_string()))
             }
             Err(error) if error.status() == Some(403) => {
                 let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
                 let long = refused_for(&mut last, id, Instant::now()) >= self.patience;
                 let text = error.to_string();
                 Err(match long {
-                    true => DeliverError::Never(text),
-                    false => DeliverError::Later(text),
+                    true => DeliverError::Rejected(text),
+                    false => DeliverError::Retryable(text),
                 })
             }
-            Err(error) => Err(DeliverError::Later(error.to_string())),
+            Err(error) => Err(DeliverError::Retryable(error.to_string())),
         }
     }
 }
@@ -348,15 +352,15 @@ impl Sink for Controller {
 mod tests {
     use ::http::{Request, Response};
     use fdn_core::usage::UsageBatch;
-    use fdn_link::{Body, Centre};
+    use fdn_link::{Body, ControllerLink};
 
     use super::*;
 
     struct Refuses(u16);
 
     #[async_trait]
-    impl Centre for Refuses {
-        async fn ask(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+    impl ControllerLink for Refuses {
+        async fn send(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
             Err(LinkError::Status {
                 status: self.0,
                 detail: String::new(),
@@ -392,7 +396,7 @@ mod tests {
                 Controller::new(Arc::new(Refuses(status)), Duration::from_secs(60));
             controller.patience = patience;
             let failure = controller.deliver(&batch).await.expect_err("refused");
-            matches!(failure, DeliverError::Never(_))
+            matches!(failure, DeliverError::Rejected(_))
         };
         assert!(!deliver(403, PATIENCE).await, "others may know of the app");
         assert!(deliver(403, Duration::ZERO).await);

@@ -66,15 +66,18 @@ pub(super) fn failed(problem: Problem, request: &Bytes) -> Response<GatewayBody>
 }
 
 /// Adds the header that tells which cluster ran which stage.
-pub(super) fn tell_stages(response: &mut Response<GatewayBody>, ran: &[(&StageName, String)]) {
+pub(super) fn add_stages_header(
+    response: &mut Response<GatewayBody>,
+    ran: &[(&StageName, String)],
+) {
     if ran.len() > STAGES_TOLD {
         return;
     }
-    let told: Vec<String> = ran
+    let stages: Vec<String> = ran
         .iter()
         .map(|(stage, cluster)| format!("{stage}={cluster}"))
         .collect();
-    if let Ok(told) = HeaderValue::from_str(&told.join(", ")) {
-        response.headers_mut().insert(STAGES, told);
+    if let Ok(stages) = HeaderValue::from_str(&stages.join(", ")) {
+        response.headers_mut().insert(STAGES, stages);
     }
 }

@@ -33,7 +33,7 @@ pub struct StageCall {
     /// The body.
     pub body: Bytes,
     /// The host that the client requested.
-    pub asked_host: String,
+    pub requested_host: String,
     /// The client's address.
     pub client: Bytes,
     /// The request id and trace context.
@@ -41,7 +41,7 @@ pub struct StageCall {
     /// The time left for this attempt.
     pub left: Duration,
     /// The largest accepted output, in bytes.
-    pub most: usize,
+    pub max_output: usize,
 }
 
 /// The output of a stage.
@@ -69,7 +69,7 @@ impl Output {
     ///
     /// # Errors
     /// When the status is 400 or above.
-    pub fn judged(self) -> Result<Self, Failure> {
+    pub fn check_status(self) -> Result<Self, Failure> {
         let code = self.status.as_u16();
         if code < 400 {
             return Ok(self);
@@ -97,7 +97,7 @@ impl Output {
 
 /// Maps an error that the gateway answered in the function's place to a failure. `begun` tells whether the function may have begun.
 #[must_use]
-pub fn failure_of(code: ErrorCode, begun: bool, told: &str) -> Failure {
+pub fn failure_of(code: ErrorCode, begun: bool, reason: &str) -> Failure {
     let kind = match code {
         _ if !begun
             && matches!(
@@ -120,7 +120,7 @@ pub fn failure_of(code: ErrorCode, begun: bool, told: &str) -> Failure {
         ErrorCode::FunctionTrapped | ErrorCode::NoResponse => FailureKind::Answered,
         _ => FailureKind::Refused,
     };
-    Failure::new(kind, format!("{code}: {told}"))
+    Failure::new(kind, format!("{code}: {reason}"))
 }
 
 impl StageCall {
@@ -170,7 +170,7 @@ mod tests {
     fn a_status_tells_whether_trying_again_can_help() {
         let kind = |status| {
             output(status, "image/png", "x")
-                .judged()
+                .check_status()
                 .map(drop)
                 .map_err(|f| f.kind)
         };
@@ -180,7 +180,7 @@ mod tests {
             [Err(FailureKind::Answered); 3]
         );
         assert_eq!([kind(400), kind(415)], [Err(FailureKind::Refused); 2]);
-        let told = output(415, "text/plain; charset=utf-8", "no picture\nat all").judged();
+        let told = output(415, "text/plain; charset=utf-8", "no picture\nat all").check_status();
         let told = told.expect_err("415").reason;
         assert!(
             told.ends_with("415 Unsupported Media Type: no picture"),

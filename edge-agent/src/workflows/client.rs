@@ -49,7 +49,7 @@ const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
 type Sender = SendRequest<Full<Bytes>>;
 
 /// The connections to one gateway, used in turn.
-struct Lines {
+struct ConnectionSlots {
     slots: Vec<tokio::sync::Mutex<Option<Sender>>>,
     next: AtomicUsize,
 }
@@ -62,7 +62,7 @@ pub struct StageClient {
     fleet: Arc<Fleet>,
     /// The agent's runtime: connections live there, not on that of a gateway thread.
     runtime: Handle,
-    lines: Mutex<BTreeMap<SocketAddr, Arc<Lines>>>,
+    connections: Mutex<BTreeMap<SocketAddr, Arc<ConnectionSlots>>>,
     avoided: Mutex<BTreeMap<SocketAddr, Instant>>,
     /// Gateways that do not support announcements, and until when none are sent to them.
     older: Mutex<BTreeMap<SocketAddr, Instant>>,
@@ -72,7 +72,7 @@ pub struct StageClient {
 }
 
 /// Why a request got no response.
-pub(super) enum Unanswered {
+pub(super) enum SendError {
     /// Nothing of it was sent.
     NotSent(String),
     /// The other side may have seen it.
@@ -108,7 +108,7 @@ impl StageClient {
             token,
             fleet,
             runtime: Handle::current(),
-            lines: Mutex::default(),
+            connections: Mutex::default(),
             avoided: Mutex::default(),
             older: Mutex::default(),
             turn: AtomicUsize::new(0),
@@ -133,15 +133,15 @@ impl StageClient {
         for address in self.in_order(cluster, first) {
             let request = wire::request(&call)?;
             last = match self.send_to(cluster, address, request).await {
-                Ok(response) => match output(cluster, response, call.most).await {
+                Ok(response) => match output(cluster, response, call.max_output).await {
                     Err(failure) if failure.kind == FailureKind::NotStarted => failure,
                     settled => return settled,
                 },
-                Err(Unanswered::NotSent(reason)) => {
+                Err(SendError::NotSent(reason)) => {
                     let told = format!("cluster {cluster} was not reached: {reason}");
                     Failure::new(FailureKind::NotStarted, told)
                 }
-                Err(Unanswered::Lost(reason)) => {
+                Err(SendError::Lost(reason)) => {
                     let told = format!("cluster {cluster} was lost: {reason}");
                     return Err(Failure::new(FailureKind::Lost, told));
                 }
@@ -202,7 +202,7 @@ impl StageClient {
         cluster: &ClusterId,
         address: SocketAddr,
         mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Unanswered> {
+    ) -> Result<Response<Incoming>, SendError> {
         if self.tls.is_none() {
             let token = self.token.clone();
             request.headers_mut().insert(wire::TOKEN, token);
@@ -234,16 +234,16 @@ impl StageClient {
             last = chain(&failed.into_error());
             let Some(back) = back else {
                 self.avoid(address);
-                return Err(Unanswered::Lost(format!("{address}: {last}")));
+                return Err(SendError::Lost(format!("{address}: {last}")));
             };
             request = back;
         }
         self.avoid(address);
-        Err(Unanswered::NotSent(format!("{address}: {last}")))
+        Err(SendError::NotSent(format!("{address}: {last}")))
     }
 
     /// Sets this node's own address of the stage listener; only the first call counts.
-    pub fn is_at(&self, own: SocketAddr) {
+    pub fn set_own_address(&self, own: SocketAddr) {
         // A second call changes nothing.
         self.own.get_or_init(|| own);
     }
@@ -281,10 +281,10 @@ impl StageClient {
     }
 
     async fn connection(&self, cluster: &ClusterId, address: SocketAddr) -> Result<Sender, String> {
-        let lines = self.lines_to(address);
-        let turn = lines.next.fetch_add(1, Ordering::Relaxed);
+        let pool = self.slots_to(address);
+        let turn = pool.next.fetch_add(1, Ordering::Relaxed);
         // One caller connects, the others wait for it.
-        let mut slot = lines.slots[turn % lines.slots.len()].lock().await;
+        let mut slot = pool.slots[turn % pool.slots.len()].lock().await;
         if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
@@ -307,16 +307,16 @@ impl StageClient {
         Ok(sender)
     }
 
-    fn lines_to(&self, address: SocketAddr) -> Arc<Lines> {
-        let mut lines = lock(&self.lines);
-        if !lines.contains_key(&address) {
+    fn slots_to(&self, address: SocketAddr) -> Arc<ConnectionSlots> {
+        let mut connections = lock(&self.connections);
+        if !connections.contains_key(&address) {
             // Entries of gateways that are no longer in the fleet are removed, which bounds the map.
             let view = self.fleet.view();
-            lines.retain(|known, _| view.takes_stage_calls(known));
+            connections.retain(|known, _| view.takes_stage_calls(known));
         }
-        let made = lines.entry(address).or_insert_with(|| {
+        let made = connections.entry(address).or_insert_with(|| {
             let slots = (0..self.settings.connections).map(|_| tokio::sync::Mutex::default());
-            Arc::new(Lines {
+            Arc::new(ConnectionSlots {
                 slots: slots.collect(),
                 next: AtomicUsize::new(0),
             })
@@ -325,11 +325,11 @@ impl StageClient {
     }
 }
 
-/// Reads a gateway's response to a stage call; the body may have `most` bytes.
+/// Reads a gateway's response to a stage call; the body may have `limit` bytes.
 async fn output(
     cluster: &ClusterId,
     response: Response<Incoming>,
-    most: usize,
+    limit: usize,
 ) -> Result<Output, Failure> {
     let (mut parts, body) = response.into_parts();
     let outcome = parts.headers.remove(wire::OUTCOME);
@@ -342,9 +342,9 @@ async fn output(
         let told = text(reason).unwrap_or_else(|| format!("it answered {}", parts.status));
         return Err(Failure::new(kind, format!("cluster {cluster}: {told}")));
     }
-    let whole = Limited::new(body, most).collect().await.map_err(|error| {
+    let whole = Limited::new(body, limit).collect().await.map_err(|error| {
         if error.is::<http_body_util::LengthLimitError>() {
-            return too_large(most);
+            return too_large(limit);
         }
         let told = format!("cluster {cluster}: its answer broke off: {error}");
         Failure::new(FailureKind::Lost, told)
@@ -354,7 +354,7 @@ async fn output(
         headers: parts.headers,
         body: whole.to_bytes(),
     };
-    output.judged()
+    output.check_status()
 }
 
 async fn connect(

@@ -46,7 +46,7 @@ impl Bearer {
     }
 
     /// The certificate's serial number, and when it expires.
-    pub(super) fn counts(&self) -> (&str, Timestamp) {
+    pub(super) fn serial_and_expiry(&self) -> (&str, Timestamp) {
         match self {
             Self::Node(facts) => (&facts.serial, facts.expires_at),
             Self::Controller(facts) => (&facts.serial, facts.expires_at),
@@ -64,7 +64,7 @@ impl Bearer {
 
 /// The sources of the answers to controllers.
 #[derive(Clone)]
-pub struct Told {
+pub struct AnswerSources {
     /// The logs of apps.
     pub logs: Arc<LogHub>,
     /// The records of single calls.
@@ -87,7 +87,7 @@ pub(super) fn about(request: &Request<Incoming>) -> &'static str {
 
 /// Answers a controller at `from`. Endless answers end when `closing` is cancelled.
 pub(super) async fn answer(
-    (gateway, told): (&Gateway, &Told),
+    (gateway, sources): (&Gateway, &AnswerSources),
     from: Option<IpAddr>,
     request: Request<Incoming>,
     closing: &CancellationToken,
@@ -96,10 +96,10 @@ pub(super) async fn answer(
         return call(gateway, from, request).await;
     }
     let query = request.uri().query().unwrap_or_default();
-    let asked = request.uri().path().trim_start_matches('/').split_once('/');
-    match (request.method(), asked) {
-        (&Method::GET, Some(("logs", app))) => logs::answer(&told.logs, app, query, closing),
-        (&Method::GET, Some(("calls", app))) => usage::answer(&told.calls, app, query).await,
+    let target = request.uri().path().trim_start_matches('/').split_once('/');
+    match (request.method(), target) {
+        (&Method::GET, Some(("logs", app))) => logs::answer(&sources.logs, app, query, closing),
+        (&Method::GET, Some(("calls", app))) => usage::answer(&sources.calls, app, query).await,
         _ => problem(
             ErrorCode::NotFound,
             "controllers are told /logs/APP and /calls/APP here",
@@ -147,11 +147,15 @@ pub(crate) fn problem(code: ErrorCode, detail: &str) -> Response<StageBody> {
     let problem = Problem::new(code, detail);
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let bytes = serde_json::to_vec(&problem).unwrap_or_default();
-    told(status, Problem::MEDIA_TYPE, StageBody::Whole(bytes.into()))
+    response(status, Problem::MEDIA_TYPE, StageBody::Whole(bytes.into()))
 }
 
 /// A response with this status, media type and body.
-pub(crate) fn told(status: StatusCode, kind: &'static str, body: StageBody) -> Response<StageBody> {
+pub(crate) fn response(
+    status: StatusCode,
+    kind: &'static str,
+    body: StageBody,
+) -> Response<StageBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let kind = HeaderValue::from_static(kind);

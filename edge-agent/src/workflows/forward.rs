@@ -22,9 +22,9 @@ use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::client::Unanswered;
+use super::client::SendError;
 use super::lead::of_client;
-use super::overflow::{self, Asked, BESIDE, Candidate, Here};
+use super::overflow::{self, Candidate, ForwardTarget, LocalEstimate, SAME_CLUSTER};
 use super::wire;
 use crate::apps::{Deployed, Server};
 use crate::gateway::body::GatewayBody;
@@ -72,7 +72,7 @@ const LOST: ProblemResponse = ProblemResponse::new(
 );
 
 /// A call to be served by another gateway.
-pub(crate) struct Handed<'a> {
+pub(crate) struct ForwardedCall<'a> {
     pub(crate) app: &'a AppName,
     pub(crate) head: &'a actix_http::RequestHead,
     pub(crate) host: &'a str,
@@ -88,7 +88,7 @@ pub(crate) struct Handed<'a> {
 }
 
 /// The outcome of forwarding a call.
-pub(crate) enum Handing {
+pub(crate) enum ForwardOutcome {
     /// Another gateway answered it.
     Answered(Box<Response<GatewayBody>>),
     /// The call may have run and cannot be repeated, or no other gateway took it; or its deadline has passed.
@@ -129,23 +129,27 @@ pub(super) fn is_one(uri: &Uri) -> bool {
 
 impl Gateway {
     /// Forwards a call to one of these gateways, tried in order.
-    pub(crate) async fn hand_on(&self, call: Handed<'_>, gateways: Vec<Asked>) -> Handing {
+    pub(crate) async fn forward(
+        &self,
+        call: ForwardedCall<'_>,
+        gateways: Vec<ForwardTarget>,
+    ) -> ForwardOutcome {
         let workflows = &self.workflows;
         let Some(client) = &workflows.client else {
-            return Handing::Nobody;
+            return ForwardOutcome::Nobody;
         };
-        let mut nobody = Handing::Nobody;
-        for asked in gateways {
-            let count = |outcome: &str| self.count_handed(&asked, outcome);
-            let Asked {
+        let mut nobody = ForwardOutcome::Nobody;
+        for target in gateways {
+            let count = |outcome: &str| self.count_forward(&target, outcome);
+            let ForwardTarget {
                 cluster, address, ..
-            } = &asked;
+            } = &target;
             let left = call.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 count("late");
-                return Handing::Ended(LATE);
+                return ForwardOutcome::Ended(LATE);
             }
-            let Some(request) = request(&call, left, asked.within, &workflows.node) else {
+            let Some(request) = request(&call, left, target.within, &workflows.node) else {
                 return nobody;
             };
             let sending = client.send_to(cluster, *address, request);
@@ -153,20 +157,20 @@ impl Gateway {
                 Ok(answered) => answered,
                 Err(_) => {
                     count("late");
-                    return Handing::Ended(LATE);
+                    return ForwardOutcome::Ended(LATE);
                 }
             };
             let response = match answered {
                 Ok(response) => response,
-                Err(Unanswered::NotSent(reason)) => {
+                Err(SendError::NotSent(reason)) => {
                     debug!(app = %call.app, reason, "a call could not be handed on");
                     count("not_reached");
                     continue;
                 }
-                Err(Unanswered::Lost(reason)) => {
+                Err(SendError::Lost(reason)) => {
                     debug!(app = %call.app, reason, "a call that was handed on is lost");
                     count("lost");
-                    nobody = Handing::Ended(LOST);
+                    nobody = ForwardOutcome::Ended(LOST);
                     if call.idempotent {
                         continue;
                     }
@@ -175,7 +179,7 @@ impl Gateway {
             };
             let (now, finish) = (
                 Instant::now(),
-                asked.within.and_then(|_| finish_of(&response)),
+                target.within.and_then(|_| finish_of(&response)),
             );
             if let Some(finish) = finish {
                 workflows.loads.note(call.app, *address, finish, now);
@@ -183,7 +187,7 @@ impl Gateway {
             match outcome(&response) {
                 None => {
                     count("answered");
-                    return Handing::Answered(Box::new(answer(cluster, response, &call)));
+                    return ForwardOutcome::Answered(Box::new(answer(cluster, response, &call)));
                 }
                 Some(FailureKind::NotStarted) if finish.is_some() => count("busy"),
                 Some(FailureKind::NotStarted) => {
@@ -193,7 +197,7 @@ impl Gateway {
                 }
                 Some(_) => {
                     count("lost");
-                    nobody = Handing::Ended(LOST);
+                    nobody = ForwardOutcome::Ended(LOST);
                     if !call.idempotent {
                         return nobody;
                     }
@@ -203,11 +207,11 @@ impl Gateway {
         nobody
     }
 
-    fn count_handed(&self, asked: &Asked, outcome: &str) {
+    fn count_forward(&self, target: &ForwardTarget, outcome: &str) {
         let workflows = &self.workflows;
-        let is_own = asked.cluster == workflows.cluster;
+        let is_own = target.cluster == workflows.cluster;
         let to = if is_own { "node" } else { "cluster" };
-        let why = if asked.within.is_some() {
+        let why = if target.within.is_some() {
             "busy"
         } else {
             "unready"
@@ -237,27 +241,27 @@ impl Gateway {
     }
 
     /// The gateways that would finish a call sooner than this node, where it would wait; the soonest first.
-    pub(crate) fn who_is_sooner(&self, app: &AppName, deployed: &Deployed) -> Vec<Asked> {
+    pub(crate) fn sooner_gateways(&self, app: &AppName, deployed: &Deployed) -> Vec<ForwardTarget> {
         let workflows = &self.workflows;
         let Some(client) = &workflows.client else {
             return Vec::new();
         };
         let (run, finish) = self.takes(deployed);
-        let here = Here {
+        let here = LocalEstimate {
             run,
             finish,
             gain: f64::from(workflows.forward.gain.get()) / 100.0,
         };
         let near = workflows.nearness.within(here.bound(), NEAREST);
-        let clusters = std::iter::once((workflows.cluster.clone(), BESIDE)).chain(near);
+        let clusters = std::iter::once((workflows.cluster.clone(), SAME_CLUSTER)).chain(near);
         let now = Instant::now();
-        let of = |(cluster, way): (ClusterId, Millis)| {
+        let of = |(cluster, round_trip): (ClusterId, Millis)| {
             let mut all = client.others(&cluster);
             all.retain(|address| !workflows.refusals.holds(app, *address, now));
             let candidate = move |address| Candidate {
                 cluster: cluster.clone(),
                 address,
-                way,
+                round_trip,
             };
             all.into_iter().map(candidate)
         };
@@ -266,7 +270,11 @@ impl Gateway {
     }
 
     /// The gateways to try for a call that this node cannot serve, in order. `planned`: the clusters of the app's plans.
-    pub(crate) fn who_may_serve(&self, app: &AppName, planned: &[ClusterId]) -> Vec<Asked> {
+    pub(crate) fn fallback_gateways(
+        &self,
+        app: &AppName,
+        planned: &[ClusterId],
+    ) -> Vec<ForwardTarget> {
         let workflows = &self.workflows;
         let Some(client) = &workflows.client else {
             return Vec::new();
@@ -284,12 +292,12 @@ impl Gateway {
             let mut all = client.others(&cluster);
             all.retain(|address| !workflows.refusals.holds(app, *address, now));
             all.truncate(OF_CLUSTER);
-            let asked = move |address| Asked {
+            let target = move |address| ForwardTarget {
                 cluster: cluster.clone(),
                 address,
                 within: None,
             };
-            all.into_iter().map(asked)
+            all.into_iter().map(target)
         };
         let all = std::iter::once(own.clone()).chain(clusters);
         all.flat_map(of).take(workflows.forward.gateways).collect()
@@ -306,13 +314,13 @@ fn typical(deployed: &Deployed) -> Millis {
 
 /// Builds the request that carries a call; `None` if a field is not valid.
 fn request(
-    call: &Handed<'_>,
+    call: &ForwardedCall<'_>,
     left: Duration,
     within: Option<Millis>,
     node: &NodeId,
 ) -> Option<Request<Full<Bytes>>> {
     let mut headers = of_client(call.head.headers(), call.peer);
-    call.identity.tell(&mut headers);
+    call.identity.add_headers(&mut headers);
     let target = call.head.uri.path_and_query();
     let target = target.map_or("/", |target| target.as_str());
     let told = [
@@ -412,7 +420,7 @@ fn outcome(response: &http::Response<Incoming>) -> Option<FailureKind> {
 fn answer(
     cluster: &ClusterId,
     response: http::Response<Incoming>,
-    call: &Handed<'_>,
+    call: &ForwardedCall<'_>,
 ) -> Response<GatewayBody> {
     let (mut parts, body) = response.into_parts();
     let number = |value: HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
@@ -461,7 +469,7 @@ mod tests {
         }
         let test = test.finish();
         let app = "hello".parse().expect("app");
-        let call = Handed {
+        let call = ForwardedCall {
             app: &app,
             head: test.head(),
             host: "HELLO.fn.test:8080",

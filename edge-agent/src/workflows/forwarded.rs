@@ -95,11 +95,11 @@ async fn run(
         head,
         host: received.host,
         ids,
-        peer: Peer::told(received.client),
+        peer: Peer::forwarded(received.client),
         payload: serve::payload(body),
     };
     let how = (received.left, received.via);
-    let calling = gateway.handed(&route, deployed, call, how);
+    let calling = gateway.serve_forwarded(&route, deployed, call, how);
     let answered = timeout(received.left + GRACE, calling).await.map_err(|_| {
         let told = format!("no answer within {:?}", received.left);
         Failure::new(FailureKind::Lost, told)

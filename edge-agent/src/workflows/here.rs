@@ -34,13 +34,13 @@ pub(super) async fn call(
     let head = call.head()?;
     let request = StageRequest {
         head,
-        host: call.asked_host,
+        host: call.requested_host,
         ids: Ids {
             request: call.ids.request,
             // The gateway that leads the run has a span for the attempt; this call's span is its child, as it is in another cluster.
             trace: call.ids.trace.child(rand::random()),
         },
-        peer: Peer::told(call.client),
+        peer: Peer::forwarded(call.client),
         payload: Payload::from(call.body),
     };
     let answered = gateway.stage(deployed, revision, request).await;
@@ -58,7 +58,7 @@ pub(super) async fn call(
             headers.append(name, value);
         }
     }
-    let body = whole(response.into_body(), call.most).await?;
+    let body = whole(response.into_body(), call.max_output).await?;
     if let Some(code) = own {
         let problem: Option<fdn_core::Problem> = serde_json::from_slice(&body).ok();
         if let Some(problem) = problem.filter(|problem| problem.code == code) {
@@ -70,11 +70,11 @@ pub(super) async fn call(
         headers,
         body,
     };
-    output.judged()
+    output.check_status()
 }
 
-/// Collects a body of at most `most` bytes, once its call is recorded.
-pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, Failure> {
+/// Collects a body of at most `limit` bytes, once its call is recorded.
+pub(super) async fn whole(mut body: GatewayBody, limit: usize) -> Result<Bytes, Failure> {
     let lost = || {
         Failure::new(
             FailureKind::Lost,
@@ -88,7 +88,7 @@ pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, F
         return Err(lost());
     }
     let mut body = match body.try_into_bytes() {
-        Ok(bytes) if bytes.len() > most => return Err(too_large(most)),
+        Ok(bytes) if bytes.len() > limit => return Err(too_large(limit)),
         Ok(bytes) => return Ok(bytes),
         Err(body) => body,
     };
@@ -96,7 +96,7 @@ pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, F
     loop {
         match poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
             None => return Ok(all.freeze()),
-            Some(Ok(piece)) if all.len() + piece.len() > most => return Err(too_large(most)),
+            Some(Ok(piece)) if all.len() + piece.len() > limit => return Err(too_large(limit)),
             Some(Ok(piece)) => all.extend_from_slice(&piece),
             Some(Err(error)) => {
                 return Err(Failure::new(
@@ -109,9 +109,9 @@ pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, F
 }
 
 /// The failure of an output larger than what the run may still keep.
-pub(super) fn too_large(most: usize) -> Failure {
+pub(super) fn too_large(limit: usize) -> Failure {
     let told = format!(
-        "{}: its output is larger than the {most} bytes that the run may still keep",
+        "{}: its output is larger than the {limit} bytes that the run may still keep",
         ErrorCode::WorkflowTooLarge
     );
     Failure::new(FailureKind::Refused, told)

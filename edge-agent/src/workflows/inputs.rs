@@ -35,7 +35,7 @@ pub(super) fn problem(code: ErrorCode, stage: &StageName, attempt: u32, reason: 
 }
 
 /// Adds the header fields about the parents to `headers`; returns the body.
-pub(super) fn hand_over(parents: &[Parent<'_>], headers: &mut HeaderMap) -> Bytes {
+pub(super) fn compose_input(parents: &[Parent<'_>], headers: &mut HeaderMap) -> Bytes {
     let how: Vec<String> = parents
         .iter()
         .map(|parent| format!("{}={}", parent.stage, parent.settled.as_str()))
@@ -118,7 +118,7 @@ mod tests {
             failure: None,
         };
         let mut headers = HeaderMap::new();
-        assert_eq!(hand_over(&[done(&a, &one)], &mut headers), "one");
+        assert_eq!(compose_input(&[done(&a, &one)], &mut headers), "one");
         assert_eq!(headers["content-type"], "text/plain");
         assert_eq!(headers["x-fdn-parents"], "a=done");
 
@@ -139,7 +139,7 @@ mod tests {
             },
             done(&c, &two),
         ];
-        let body = hand_over(&parents[..3], &mut headers);
+        let body = compose_input(&parents[..3], &mut headers);
         assert_eq!(headers["x-fdn-parents"], "a=done, b=failed, c=skipped");
         let kind = headers["content-type"].to_str().expect("text");
         assert!(kind.starts_with("multipart/form-data; boundary="), "{kind}");

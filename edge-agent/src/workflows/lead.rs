@@ -25,9 +25,9 @@ use tracing::{debug, info};
 use super::answer;
 use super::call::{Output, StageCall};
 use super::here;
-use super::inputs::{Parent, hand_over, problem};
+use super::inputs::{Parent, compose_input, problem};
 use super::prewarm::Prewarming;
-use super::run_changes::{Noted, begun};
+use super::run_changes::{RecordedRun, begun};
 use crate::apps::{StageServing, Staged};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{self, Ids, Peer};
@@ -57,19 +57,19 @@ pub(crate) struct Caller<'a> {
 type Ended = (usize, u32, Result<Result<Output, Failure>, Aborted>);
 
 /// Counts a run exactly once, when dropped, however it ends.
-struct Counted {
+struct RunAccounting {
     app: Arc<AppMetrics>,
     metrics: WorkflowMetrics,
     arrived: Instant,
     outcome: (Outcome, &'static str),
     kept: i64,
-    noted: Noted,
+    run: RecordedRun,
     /// The run's spans, if they are exported.
     spans: Option<Box<RunSpans>>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Counted {
+impl RunAccounting {
     fn keep(&mut self, bytes: i64) {
         self.kept += bytes;
         self.metrics.kept.add(bytes);
@@ -83,12 +83,12 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for RunAccounting {
     fn drop(&mut self) {
         let took = self.arrived.elapsed();
-        self.noted.ended(self.outcome.1);
+        self.run.ended(self.outcome.1);
         if let Some(spans) = self.spans.take() {
-            spans.hand_over(self.noted.run(), self.arrived);
+            spans.submit(self.run.run(), self.arrived);
         }
         self.app.ended(self.outcome.0, took);
         if matches!(self.outcome.1, "answered") {
@@ -113,7 +113,7 @@ struct Lead<'a> {
     aborts: BTreeMap<(usize, u32), AbortHandle>,
     prewarming: Prewarming<'a>,
     begun: Instant,
-    counted: Counted,
+    accounting: RunAccounting,
 }
 
 impl Gateway {
@@ -134,24 +134,23 @@ impl Gateway {
             return Err(ProblemResponse::of_call(ErrorCode::Overloaded));
         };
         let time = staged.run.timeout.as_duration();
-        let most = workflows.settings.run_data.as_bytes();
+        let limit = workflows.settings.run_data.as_bytes();
         let entry = &staged.stages[staged.entry];
-        let most = entry
-            .deployed
-            .as_ref()
-            .map_or(most, |deployed| most.min(deployed.body_limit().as_bytes()));
-        let most = caller.pass.map_or(most, |pass| pass.body_limit(most));
+        let limit = entry.deployed.as_ref().map_or(limit, |deployed| {
+            limit.min(deployed.body_limit().as_bytes())
+        });
+        let limit = caller.pass.map_or(limit, |pass| pass.body_limit(limit));
         let length = head::content_length(caller.head.headers());
-        let whole = timeout(time, upload::all(payload, length, most)).await;
+        let whole = timeout(time, upload::all(payload, length, limit)).await;
         let body = whole.map_err(|_| crate::gateway::service::NOT_UPLOADED)??;
         workflows.metrics.running.inc();
-        let mut counted = Counted {
+        let mut accounting = RunAccounting {
             app: Arc::clone(&route.metrics),
             metrics: workflows.metrics.clone(),
             arrived: caller.arrived,
             outcome: (Outcome::Client, "abandoned"),
             kept: 0,
-            noted: Noted::new(
+            run: RecordedRun::new(
                 begun(workflows, caller, route, staged),
                 &workflows.run_changes,
             ),
@@ -161,7 +160,7 @@ impl Gateway {
             }),
             _permit: permit,
         };
-        counted.keep(i64::try_from(body.len()).unwrap_or(i64::MAX));
+        accounting.keep(i64::try_from(body.len()).unwrap_or(i64::MAX));
         let busy = route.metrics.running();
         let deadline = time.saturating_sub(caller.arrived.elapsed());
         let (run, first) = Run::new(plans(self, staged, caller), deadline);
@@ -179,7 +178,7 @@ impl Gateway {
             ran: vec![None; stages],
             calls: FuturesUnordered::new(),
             aborts: BTreeMap::new(),
-            counted,
+            accounting,
         };
         let answer = lead.lead_on(first).await;
         drop(busy);
@@ -213,7 +212,7 @@ fn plans(gateway: &Gateway, staged: &Staged, caller: &Caller<'_>) -> Vec<StagePl
             backoff: rules.backoff.as_duration(),
             timeout: rules
                 .timeout
-                .map_or(own, |most| most.as_duration().min(own)),
+                .map_or(own, |limit| limit.as_duration().min(own)),
             idempotent: if index == staged.entry {
                 is_idempotent(&method, stage.manifest.idempotent)
             } else {
@@ -246,8 +245,8 @@ impl Lead<'_> {
                         None => { actions = Vec::new(); continue; }
                     }
                 }
-                Some(told) = self.prewarming.telling.next(), if !self.prewarming.telling.is_empty() => {
-                    self.prewarming.told(told);
+                Some(result) = self.prewarming.pending.next(), if !self.prewarming.pending.is_empty() => {
+                    self.prewarming.on_result(result);
                     actions = Vec::new();
                     continue;
                 }
@@ -265,14 +264,14 @@ impl Lead<'_> {
         ended: Result<Result<Output, Failure>, Aborted>,
     ) -> Option<Event> {
         self.aborts.remove(&(stage, attempt));
-        self.counted.attempted(stage, attempt);
+        self.accounting.attempted(stage, attempt);
         let name = &self.staged.stages[stage].name;
         match ended {
             Err(Aborted) => None,
             Ok(Ok(output)) if output.body.len() > self.room() => {
                 let failure = here::too_large(self.room());
                 self.count(stage, kind(failure.kind));
-                self.counted.noted.failed(stage, attempt, &failure);
+                self.accounting.run.failed(stage, attempt, &failure);
                 Some(Event::Failed {
                     stage,
                     attempt,
@@ -282,7 +281,7 @@ impl Lead<'_> {
             Ok(Ok(output)) => {
                 self.staged.stages[stage].stats.put_out(output.body.len());
                 self.prewarming.done(stage);
-                self.counted
+                self.accounting
                     .keep(i64::try_from(output.body.len()).unwrap_or(i64::MAX));
                 // A gateway of another cluster adds its node; on this node, the field could only be the function's own.
                 let node = output
@@ -291,14 +290,14 @@ impl Lead<'_> {
                     .filter(|_| self.is_away(stage));
                 let node = node.and_then(|node| node.to_str().ok()?.parse().ok());
                 let bytes = output.body.len();
-                self.counted.noted.done(stage, attempt, bytes, node);
+                self.accounting.run.done(stage, attempt, bytes, node);
                 self.outputs[stage] = Some(output);
                 self.count(stage, "done");
                 Some(Event::Done { stage, attempt })
             }
             Ok(Err(failure)) => {
                 self.count(stage, kind(failure.kind));
-                self.counted.noted.failed(stage, attempt, &failure);
+                self.accounting.run.failed(stage, attempt, &failure);
                 let (app, reason) = (&self.staged.app, &failure.reason);
                 let request = String::from_utf8_lossy(&self.caller.ids.request);
                 info!(%app, stage = %name, attempt, %request, reason, "an attempt at a stage failed");
@@ -339,14 +338,14 @@ impl Lead<'_> {
                 if let Some(abort) = self.aborts.remove(&(stage, attempt)) {
                     abort.abort();
                     self.count(stage, "lost");
-                    self.counted.noted.cancelled(stage, attempt);
-                    self.counted.attempted(stage, attempt);
+                    self.accounting.run.cancelled(stage, attempt);
+                    self.accounting.attempted(stage, attempt);
                 }
                 None
             }
             Action::Forget { stage } => {
                 if let Some(output) = self.outputs[stage].take() {
-                    self.counted
+                    self.accounting
                         .keep(-i64::try_from(output.body.len()).unwrap_or(i64::MAX));
                 }
                 None
@@ -363,8 +362,8 @@ impl Lead<'_> {
             .flatten()
             .map(|output| output.body.len())
             .sum();
-        let most = self.gateway.workflows.settings.run_data.as_usize();
-        most.saturating_sub(kept + self.body.len())
+        let limit = self.gateway.workflows.settings.run_data.as_usize();
+        limit.saturating_sub(kept + self.body.len())
     }
 
     fn call(
@@ -384,7 +383,7 @@ impl Lead<'_> {
             HeaderMap::new()
         };
         if let Some(pass) = caller.pass {
-            pass.identity().tell(&mut headers);
+            pass.identity().add_headers(&mut headers);
         } else if let Some(job) = caller.job {
             headers.insert(header::IDENTITY, job.clone());
         }
@@ -403,16 +402,16 @@ impl Lead<'_> {
                         .map(|f| (f, self.run.attempts(*parent))),
                 })
                 .collect();
-            hand_over(&parents, &mut headers)
+            compose_input(&parents, &mut headers)
         };
-        let mut tell = |name: &'static str, value: String| {
+        let mut set = |name: &'static str, value: String| {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
         };
-        tell(header::STAGE, serving.name.to_string());
-        tell(header::ATTEMPT, attempt.to_string());
-        tell(header::DEADLINE, left.as_millis().to_string());
+        set(header::STAGE, serving.name.to_string());
+        set(header::ATTEMPT, attempt.to_string());
+        set(header::DEADLINE, left.as_millis().to_string());
         let target = caller
             .head
             .uri
@@ -437,14 +436,14 @@ impl Lead<'_> {
             uri: target.parse().unwrap_or_else(|_| Uri::from_static("/")),
             headers,
             body,
-            asked_host: caller.host.to_owned(),
+            requested_host: caller.host.to_owned(),
             client: caller.peer.address.clone(),
             ids: Ids {
                 request: caller.ids.request.clone(),
                 trace: caller.ids.trace.child(rand::random()),
             },
             left,
-            most: self.room(),
+            max_output: self.room(),
         }
     }
 
@@ -454,7 +453,7 @@ impl Lead<'_> {
         let ids = &self.caller.ids.request;
         let mut response = match outcome {
             RunOutcome::Answered(exits) => {
-                self.counted.outcome = (Outcome::Ok, "answered");
+                self.accounting.outcome = (Outcome::Ok, "answered");
                 let declared = (0..self.staged.stages.len()).filter(|at| self.staged.is_exit(*at));
                 let is_single = declared.count() == 1;
                 let mut outputs = Vec::with_capacity(exits.len());
@@ -476,7 +475,7 @@ impl Lead<'_> {
                 attempt,
                 failure,
             } => {
-                self.counted.outcome = (Outcome::FunctionEnded, "failed");
+                self.accounting.outcome = (Outcome::FunctionEnded, "failed");
                 let is_size = failure
                     .reason
                     .starts_with(ErrorCode::WorkflowTooLarge.as_str());
@@ -488,7 +487,7 @@ impl Lead<'_> {
                 answer::failed(self.problem(code, stage, attempt, &failure.reason), ids)
             }
             RunOutcome::Late { stage, attempt } => {
-                self.counted.outcome = (Outcome::FunctionEnded, "late");
+                self.accounting.outcome = (Outcome::FunctionEnded, "late");
                 let time = self.staged.run.timeout;
                 let told = format!("the workflow's {time} were over");
                 let code = ErrorCode::WorkflowTimeout;
@@ -499,8 +498,8 @@ impl Lead<'_> {
         let ran: Vec<_> = stages
             .filter_map(|(stage, cluster)| Some((&stage.name, cluster.as_ref()?.to_string())))
             .collect();
-        answer::tell_stages(&mut response, &ran);
-        if let Some(spans) = &mut self.counted.spans {
+        answer::add_stages_header(&mut response, &ran);
+        if let Some(spans) = &mut self.accounting.spans {
             spans.answered(response.status().as_u16());
         }
         debug!(app = %self.staged.app, ?ran, "a workflow has ended");
@@ -516,10 +515,10 @@ impl<'a> Lead<'a> {
     fn start(&mut self, stage: usize, attempt: u32, cluster: ClusterId, call: StageCall) {
         let (gateway, revision) = (self.gateway, self.route.revision);
         let serving: &'a StageServing = &self.staged.stages[stage];
-        let told = self.prewarming.calls(stage);
+        let announced_to = self.prewarming.calls(stage);
         self.ran[stage] = Some(cluster.clone());
-        self.counted.noted.begun(stage, attempt, cluster.clone());
-        if let Some(spans) = &mut self.counted.spans {
+        self.accounting.run.begun(stage, attempt, cluster.clone());
+        if let Some(spans) = &mut self.accounting.spans {
             spans.begun(stage, attempt, call.ids.trace.clone());
         }
         let (calling, abort) = abortable(async move {
@@ -529,7 +528,7 @@ impl<'a> Lead<'a> {
                 return here::call(gateway, revision, serving, call).await;
             }
             match &gateway.workflows.client {
-                Some(client) => client.call(&cluster, call, told).await,
+                Some(client) => client.call(&cluster, call, announced_to).await,
                 None => {
                     let told = "this node calls no other clusters";
                     Err(Failure::new(FailureKind::NotStarted, told))

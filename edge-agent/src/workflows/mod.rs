@@ -37,11 +37,11 @@ use fdn_core::{ClusterId, NodeId};
 use tokio::sync::Semaphore;
 
 pub use client::StageClient;
-pub use controllers::Told;
-pub(crate) use controllers::{problem, told};
-pub(crate) use forward::{Handed, Handing, Refusals};
+pub use controllers::AnswerSources;
+pub(crate) use controllers::{problem, response};
+pub(crate) use forward::{ForwardOutcome, ForwardedCall, Refusals};
 pub(crate) use lead::Caller;
-pub(crate) use overflow::{Asked, Loads};
+pub(crate) use overflow::{ForwardTarget, Loads};
 pub use run_changes::RunChanges;
 pub(crate) use serve::StageBody;
 pub use server::{StageServer, StageServerParts};
@@ -71,14 +71,14 @@ pub struct Workflows {
     /// How long calls take at other gateways, as these reported.
     pub(crate) loads: Loads,
     /// Permits for further forwarded calls.
-    pub(crate) handing: Semaphore,
+    pub(crate) forward_permits: Semaphore,
     /// This node.
     pub node: NodeId,
     /// Changes of runs to be reported to the controllers.
     pub run_changes: Arc<RunChanges>,
     runs: Arc<Semaphore>,
     /// Permits for further announcements in progress.
-    telling: Semaphore,
+    announce_permits: Semaphore,
 }
 
 impl Workflows {
@@ -94,8 +94,8 @@ impl Workflows {
     ) -> Self {
         Self {
             runs: Arc::new(Semaphore::new(settings.runs)),
-            telling: Semaphore::new(settings.prewarm_tells.min(Semaphore::MAX_PERMITS)),
-            handing: Semaphore::new(forward.calls.min(Semaphore::MAX_PERMITS)),
+            announce_permits: Semaphore::new(settings.prewarm_tells.min(Semaphore::MAX_PERMITS)),
+            forward_permits: Semaphore::new(forward.calls.min(Semaphore::MAX_PERMITS)),
             cluster,
             settings,
             client,

@@ -28,7 +28,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// The maximum number of stored reports, over all apps and gateways.
 const LOADS: usize = 4096;
 /// The assumed round-trip time to a node of the same cluster.
-pub(super) const BESIDE: Millis = Millis::new(1.0);
+pub(super) const SAME_CLUSTER: Millis = Millis::new(1.0);
 
 /// The reported times of a call at other gateways, by app and gateway.
 #[derive(Debug, Default)]
@@ -65,12 +65,12 @@ pub(super) struct Candidate {
     pub(super) cluster: ClusterId,
     pub(super) address: SocketAddr,
     /// The round-trip time.
-    pub(super) way: Millis,
+    pub(super) round_trip: Millis,
 }
 
 /// A gateway to which a call is offered.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct ForwardTarget {
     pub(crate) cluster: ClusterId,
     pub(crate) address: SocketAddr,
     /// The time, counted from the call's arrival there, within which it must be finished, or it must not begin; `None`: no limit.
@@ -79,7 +79,7 @@ pub(crate) struct Asked {
 
 /// The expected time of a call on this node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Here {
+pub(super) struct LocalEstimate {
     /// Once admitted.
     pub(super) run: Millis,
     /// Including the wait.
@@ -88,7 +88,7 @@ pub(super) struct Here {
     pub(super) gain: f64,
 }
 
-impl Here {
+impl LocalEstimate {
     /// The longest time that the call may take elsewhere, round trip included.
     pub(super) fn bound(&self) -> Millis {
         (self.finish * (1.0 - self.gain)).min(self.finish - LEAST)
@@ -98,22 +98,22 @@ impl Here {
 /// The gateways to which the call is offered, the soonest first; ties keep their order.
 pub(super) fn sooner(
     app: &AppName,
-    here: &Here,
+    here: &LocalEstimate,
     candidates: impl IntoIterator<Item = Candidate>,
     loads: &Loads,
     now: Instant,
-) -> Vec<Asked> {
+) -> Vec<ForwardTarget> {
     let bound = here.bound();
     let timed = candidates.into_iter().map(|candidate| {
         let there = loads.of(app, candidate.address, now).unwrap_or(here.run);
-        (candidate.way + there, candidate)
+        (candidate.round_trip + there, candidate)
     });
     let mut timed: Vec<(Millis, Candidate)> = timed.filter(|(time, _)| *time < bound).collect();
     timed.sort_by_key(|(time, _)| *time);
-    let asked = timed.into_iter().take(OFFERS);
-    asked
-        .map(|(_, candidate)| Asked {
-            within: Some(bound - candidate.way),
+    let targets = timed.into_iter().take(OFFERS);
+    targets
+        .map(|(_, candidate)| ForwardTarget {
+            within: Some(bound - candidate.round_trip),
             cluster: candidate.cluster,
             address: candidate.address,
         })
@@ -128,70 +128,72 @@ mod tests {
         SocketAddr::from(([127, 0, 0, n], 1))
     }
 
-    fn candidate(n: u8, way: f64) -> Candidate {
+    fn candidate(n: u8, round_trip: f64) -> Candidate {
         Candidate {
             cluster: "eu-west".parse().expect("cluster"),
             address: at(n),
-            way: Millis::new(way),
+            round_trip: Millis::new(round_trip),
         }
     }
 
-    fn here(run: f64, finish: f64) -> Here {
-        Here {
+    fn here(run: f64, finish: f64) -> LocalEstimate {
+        LocalEstimate {
             run: Millis::new(run),
             finish: Millis::new(finish),
             gain: 0.2,
         }
     }
 
-    fn asked(here: &Here, ways: &[f64], told: &[(u8, f64)]) -> Vec<(u8, f64)> {
+    fn targets(here: &LocalEstimate, round_trips: &[f64], told: &[(u8, f64)]) -> Vec<(u8, f64)> {
         let (app, now) = ("hello".parse().expect("app"), Instant::now());
         let loads = Loads::default();
         for (n, finish) in told {
             loads.note(&app, at(*n), Millis::new(*finish), now);
         }
-        let candidates = (0..).zip(ways).map(|(n, way)| candidate(n, *way));
-        let asked = sooner(&app, here, candidates, &loads, now);
-        let plain = |asked: Asked| {
-            let SocketAddr::V4(address) = asked.address else {
-                panic!("{asked:?}")
+        let candidates = (0..)
+            .zip(round_trips)
+            .map(|(n, round_trip)| candidate(n, *round_trip));
+        let targets = sooner(&app, here, candidates, &loads, now);
+        let plain = |target: ForwardTarget| {
+            let SocketAddr::V4(address) = target.address else {
+                panic!("{target:?}")
             };
-            let within = asked.within.expect("a time").get();
+            let within = target.within.expect("a time").get();
             (address.ip().octets()[3], within)
         };
-        asked.into_iter().map(plain).collect()
+        targets.into_iter().map(plain).collect()
     }
 
     #[test]
     fn who_would_finish_sooner_is_asked_first_and_is_told_within_which_time() {
         // 100 ms of work and as long a wait: the call may take 160 ms elsewhere.
         let busy = here(100.0, 200.0);
-        assert_eq!(asked(&busy, &[70.0], &[]), [], "too far");
-        assert_eq!(asked(&busy, &[50.0], &[]), [(0, 110.0)]);
+        assert_eq!(targets(&busy, &[70.0], &[]), [], "too far");
+        assert_eq!(targets(&busy, &[50.0], &[]), [(0, 110.0)]);
         assert_eq!(
-            asked(&busy, &[50.0, 1.0, 10.0], &[]),
+            targets(&busy, &[50.0, 1.0, 10.0], &[]),
             [(1, 159.0), (2, 150.0)],
             "two at most"
         );
         // A gateway that reports a wait comes later, or not at all.
         assert_eq!(
-            asked(&busy, &[50.0, 1.0, 10.0], &[(1, 155.0)]),
+            targets(&busy, &[50.0, 1.0, 10.0], &[(1, 155.0)]),
             [(2, 150.0), (0, 110.0)]
         );
-        assert_eq!(asked(&busy, &[1.0], &[(0, 160.0)]), []);
+        assert_eq!(targets(&busy, &[1.0], &[(0, 160.0)]), []);
         // A faster cluster is worth a longer round trip.
-        assert_eq!(asked(&busy, &[70.0], &[(0, 40.0)]), [(0, 90.0)]);
+        assert_eq!(targets(&busy, &[70.0], &[(0, 40.0)]), [(0, 90.0)]);
     }
 
     #[test]
     fn a_gain_of_next_to_nothing_moves_nobody() {
-        assert_eq!(asked(&here(1.0, 6.0), &[0.0], &[]), []);
-        assert_eq!(asked(&here(1.0, 6.1), &[0.0], &[]).len(), 1);
-        let never = Here {
+        assert_eq!(targets(&here(1.0, 6.0), &[0.0], &[]), []);
+        assert_eq!(targets(&here(1.0, 6.1), &[0.0], &[]).len(), 1);
+        let never = LocalEstimate {
             gain: 1.0,
             ..here(100.0, 10_000.0)
         };
-        assert_eq!(asked(&never, &[0.0], &[(0, 0.0)]), []);
+        assert_eq!(targets(&never, &[0.0], &[(0, 0.0)]), []);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fdn_core::{ClusterId, Millis};
-use fdn_scheduling::prewarm::{Answer, Prewarm, Settings, Stage, Tell};
+use fdn_scheduling::prewarm::{Announcement, Answer, Prewarm, Settings, Stage};
 use fdn_scheduling::run::Run;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
@@ -30,7 +30,7 @@ const AT_ONCE: usize = 16;
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The result of an announcement: the stage, the answer, and the gateway that gave it.
-pub(super) type Told = (usize, Answer, Option<SocketAddr>);
+pub(super) type AnnouncementResult = (usize, Answer, Option<SocketAddr>);
 
 /// The announcements of one run.
 pub(super) struct Prewarming<'a> {
@@ -44,7 +44,7 @@ pub(super) struct Prewarming<'a> {
     since: Vec<Instant>,
     /// By stage: the gateway that got the announcement.
     at: Vec<Option<SocketAddr>>,
-    pub(super) telling: FuturesUnordered<LocalBoxFuture<'a, Told>>,
+    pub(super) pending: FuturesUnordered<LocalBoxFuture<'a, AnnouncementResult>>,
 }
 
 impl<'a> Prewarming<'a> {
@@ -79,7 +79,7 @@ impl<'a> Prewarming<'a> {
             since: vec![begun; stages.len()],
             at: vec![None; stages.len()],
             decision: Prewarm::new(stages, settings),
-            telling: FuturesUnordered::new(),
+            pending: FuturesUnordered::new(),
         }
     }
 
@@ -113,8 +113,8 @@ impl<'a> Prewarming<'a> {
             if due.is_empty() {
                 return;
             }
-            for tell in due {
-                self.tell(tell);
+            for announcement in due {
+                self.announce(announcement);
             }
         }
     }
@@ -130,33 +130,33 @@ impl<'a> Prewarming<'a> {
     }
 
     /// Takes a gateway's answer to an announcement.
-    pub(super) fn told(&mut self, (stage, answer, who): Told) {
-        self.count("away", answer.word());
+    pub(super) fn on_result(&mut self, (stage, answer, who): AnnouncementResult) {
+        self.count("away", answer.as_str());
         self.at[stage] = who;
         self.decision.answered(stage, answer);
     }
 
     fn count(&self, place: &str, outcome: &str) {
-        let told = &self.gateway.workflows.metrics.prewarms;
-        told.with_label_values(&[place, outcome]).inc();
+        let counter = &self.gateway.workflows.metrics.prewarms;
+        counter.with_label_values(&[place, outcome]).inc();
     }
 
-    fn tell(&mut self, tell: Tell) {
+    fn announce(&mut self, announcement: Announcement) {
         let (gateway, staged): (&'a Gateway, &'a Staged) = (self.gateway, self.staged);
         let workflows = &gateway.workflows;
-        let Tell { stage, within } = tell;
+        let Announcement { stage, within } = announcement;
         let serving = &staged.stages[stage];
         let cluster = where_of(workflows, staged, serving);
         let is_here = *cluster == workflows.cluster;
         if is_here && let Some(deployed) = &serving.deployed {
             let answer = gateway.announced(deployed, within);
-            self.count("here", answer.word());
+            self.count("here", answer.as_str());
             return self.decision.answered(stage, answer);
         }
         let Some(client) = &workflows.client else {
             return self.decision.answered(stage, Answer::Unknown);
         };
-        let Ok(permit) = workflows.telling.try_acquire() else {
+        let Ok(permit) = workflows.announce_permits.try_acquire() else {
             self.count("away", "dropped");
             return self.decision.answered(stage, Answer::Lost);
         };
@@ -168,7 +168,7 @@ impl<'a> Prewarming<'a> {
             within,
         };
         let first = self.at[stage];
-        self.telling.push(Box::pin(async move {
+        self.pending.push(Box::pin(async move {
             let (answer, who) = client.announce(cluster, &call, first).await;
             drop(permit);
             (stage, answer, who)
@@ -192,7 +192,7 @@ fn where_of<'a>(
 pub(super) fn answer(gateway: &Gateway, request: &Request<Incoming>) -> Response<StageBody> {
     let answer = announced(gateway, request).unwrap_or(Answer::Unknown);
     let served = &gateway.workflows.metrics.prewarms_served;
-    served.with_label_values(&[answer.word()]).inc();
+    served.with_label_values(&[answer.as_str()]).inc();
     let mut response = Response::new(StageBody::None);
     wire::answer_ahead(answer, response.headers_mut());
     response

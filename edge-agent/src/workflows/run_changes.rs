@@ -19,17 +19,17 @@ use crate::gateway::routes::Route;
 #[derive(Debug)]
 pub struct RunChanges {
     changed: Mutex<BTreeMap<RunId, RunInfo>>,
-    most: usize,
+    capacity: usize,
     dropped: IntCounter,
 }
 
 impl RunChanges {
-    /// An empty collection with room for `most` runs.
+    /// An empty collection with room for `capacity` runs.
     #[must_use]
-    pub fn new(most: usize, dropped: IntCounter) -> Self {
+    pub fn new(capacity: usize, dropped: IntCounter) -> Self {
         Self {
             changed: Mutex::default(),
-            most,
+            capacity,
             dropped,
         }
     }
@@ -41,7 +41,7 @@ impl RunChanges {
     /// Records the present state of a run.
     fn note(&self, run: &RunInfo) {
         let mut changed = self.lock();
-        if changed.contains_key(&run.run) || changed.len() < self.most {
+        if changed.contains_key(&run.run) || changed.len() < self.capacity {
             changed.insert(run.run, run.clone());
         } else if run.status != RunStatus::Running {
             self.dropped.inc();
@@ -58,7 +58,7 @@ impl RunChanges {
     pub fn put_back(&self, runs: Vec<RunInfo>) {
         let mut changed = self.lock();
         for run in runs {
-            if changed.len() >= self.most && !changed.contains_key(&run.run) {
+            if changed.len() >= self.capacity && !changed.contains_key(&run.run) {
                 self.dropped.inc();
                 continue;
             }
@@ -95,12 +95,12 @@ pub(super) fn begun(
 }
 
 /// A run whose every change is recorded for the next report.
-pub(super) struct Noted {
+pub(super) struct RecordedRun {
     info: RunInfo,
     run_changes: Arc<RunChanges>,
 }
 
-impl Noted {
+impl RecordedRun {
     pub(super) fn new(info: RunInfo, run_changes: &Arc<RunChanges>) -> Self {
         let run_changes = Arc::clone(run_changes);
         run_changes.note(&info);
@@ -195,23 +195,23 @@ mod tests {
         }
     }
 
-    fn run_changes(most: usize) -> Arc<RunChanges> {
+    fn run_changes(capacity: usize) -> Arc<RunChanges> {
         let dropped = IntCounter::new("dropped", "dropped").expect("a counter");
-        Arc::new(RunChanges::new(most, dropped))
+        Arc::new(RunChanges::new(capacity, dropped))
     }
 
     #[test]
     fn a_run_is_told_as_it_is_now_and_again_when_it_changes() {
         let run_changes = run_changes(10);
-        let mut noted = Noted::new(run(1), &run_changes);
-        noted.begun(0, 1, "us".parse().expect("cluster"));
+        let mut recorded = RecordedRun::new(run(1), &run_changes);
+        recorded.begun(0, 1, "us".parse().expect("cluster"));
         let told = run_changes.take();
         assert_eq!((told.len(), told[0].stages[0].attempts.len()), (1, 1));
         assert!(run_changes.take().is_empty(), "nothing is new");
-        noted.failed(0, 1, &Failure::new(FailureKind::Lost, "gone"));
-        noted.begun(0, 2, "eu".parse().expect("cluster"));
-        noted.done(0, 2, 9, Some("eu-2".parse().expect("node")));
-        noted.ended("answered");
+        recorded.failed(0, 1, &Failure::new(FailureKind::Lost, "gone"));
+        recorded.begun(0, 2, "eu".parse().expect("cluster"));
+        recorded.done(0, 2, 9, Some("eu-2".parse().expect("node")));
+        recorded.ended("answered");
         let last = run_changes.take().remove(0);
         assert!(last.changes > told[0].changes);
         assert_eq!(last.status, RunStatus::Answered);
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_and_what_failed_to_go_goes_again_unless_it_is_old() {
         let run_changes = run_changes(2);
-        let mut first = Noted::new(run(1), &run_changes);
-        let _second = Noted::new(run(2), &run_changes);
-        let mut third = Noted::new(run(3), &run_changes);
+        let mut first = RecordedRun::new(run(1), &run_changes);
+        let _second = RecordedRun::new(run(2), &run_changes);
+        let mut third = RecordedRun::new(run(3), &run_changes);
         third.ended("failed");
         assert_eq!(run_changes.dropped.get(), 1);
         let told = run_changes.take();

@@ -148,7 +148,7 @@ async fn run(
         head,
         host: received.host,
         ids,
-        peer: Peer::told(received.client),
+        peer: Peer::forwarded(received.client),
         payload: payload(body),
     };
     let calling = gateway.stage(deployed, route.revision, stage);

@@ -32,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::controllers::{self, Bearer, Told};
+use super::controllers::{self, AnswerSources, Bearer};
 use super::serve::{self, StageBody};
 use super::{forward, wire};
 use crate::error::Error;
@@ -63,7 +63,7 @@ pub struct StageServerParts {
     /// The gateway that answers calls.
     pub gateway: Arc<Gateway>,
     /// The sources of the answers to controllers.
-    pub told: Told,
+    pub sources: AnswerSources,
 }
 
 /// A running listener.
@@ -80,7 +80,7 @@ struct Shared {
     token: Secret,
     fleet: Arc<Fleet>,
     gateway: Arc<Gateway>,
-    told: Told,
+    sources: AnswerSources,
     /// One permit per connection.
     room: Arc<Semaphore>,
     /// Cancelled: no more calls are accepted; running ones go on.
@@ -125,7 +125,7 @@ impl StageServer {
             token: parts.token,
             fleet: parts.fleet,
             gateway: parts.gateway,
-            told: parts.told,
+            sources: parts.sources,
             stop,
         });
         let threads = match shared.settings.workers {
@@ -244,7 +244,7 @@ async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
         Err(error) => return debug!(%error, "a stage connection broke at once"),
     };
     let Some(source) = &shared.tls else {
-        return converse(shared, stream, Peer { bearer: None, from }).await;
+        return serve_requests(shared, stream, Peer { bearer: None, from }).await;
     };
     let acceptor = TlsAcceptor::from(source.current().server);
     let limit = shared.settings.connect.as_duration();
@@ -265,7 +265,7 @@ async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
     match shown.and_then(Bearer::of) {
         Some(bearer) => {
             let bearer = Some(bearer);
-            converse(shared, stream, Peer { bearer, from }).await;
+            serve_requests(shared, stream, Peer { bearer, from }).await;
         }
         None => {
             let facts = shown.and_then(|shown| Facts::<Machine>::of_der(shown).ok());
@@ -296,7 +296,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for OnThread {
     }
 }
 
-async fn converse(
+async fn serve_requests(
     shared: Arc<Shared>,
     io: impl AsyncRead + AsyncWrite + Unpin + 'static,
     peer: Peer,
@@ -342,25 +342,25 @@ async fn converse(
 async fn answer(shared: &Shared, peer: &Peer, request: Request<Incoming>) -> Response<StageBody> {
     let metrics = &shared.gateway.workflows.metrics;
     let is_between = wire::is_one(request.uri()) || forward::is_one(request.uri());
-    let is_welcome = is_welcome(shared, peer, &request);
+    let is_authenticated = is_authenticated(shared, peer, &request);
     if let Some(Bearer::Controller(facts)) = &peer.bearer {
         let about = controllers::about(&request);
         let count = |outcome| {
-            let asked = &metrics.asked;
-            asked.with_label_values(&[about, outcome]).inc();
+            let requests = &metrics.controller_requests;
+            requests.with_label_values(&[about, outcome]).inc();
         };
-        if !is_welcome {
+        if !is_authenticated {
             warn!(controller = %facts.identity, about, "a certificate that was revoked or has ended: refused");
             count("forbidden");
             return serve::forbidden();
         }
         count("answered");
-        let parts = (&*shared.gateway, &shared.told);
+        let parts = (&*shared.gateway, &shared.sources);
         // Boxed to keep the future of stage calls small.
         let answering = controllers::answer(parts, peer.from, request, &shared.closing);
         return Box::pin(answering).await;
     }
-    if is_between && is_welcome && shared.settings.enabled {
+    if is_between && is_authenticated && shared.settings.enabled {
         return serve::answer(&shared.gateway, request).await;
     }
     if is_between {
@@ -371,17 +371,17 @@ async fn answer(shared: &Shared, peer: &Peer, request: Request<Incoming>) -> Res
             peer.bearer.as_ref().map(Bearer::name),
         );
         warn!(?node, about, "only controllers may ask that: refused");
-        let asked = &metrics.asked;
-        asked.with_label_values(&[about, "forbidden"]).inc();
+        let requests = &metrics.controller_requests;
+        requests.with_label_values(&[about, "forbidden"]).inc();
     }
     serve::forbidden()
 }
 
 /// Whether a request is authenticated: by the certificate of its connection, or without one by the network's token.
-fn is_welcome(shared: &Shared, peer: &Peer, request: &Request<Incoming>) -> bool {
+fn is_authenticated(shared: &Shared, peer: &Peer, request: &Request<Incoming>) -> bool {
     match &peer.bearer {
         Some(bearer) => {
-            let (serial, ends) = bearer.counts();
+            let (serial, ends) = bearer.serial_and_expiry();
             !shared.fleet.view().is_revoked(serial) && fdn_service::now() < ends
         }
         None => {

@@ -95,7 +95,7 @@ pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure>
     headers.clone_from(&call.headers);
     headers.insert(METHOD, field(call.method.as_str()));
     headers.insert(TARGET, field(&call.uri.to_string()));
-    headers.insert(HOST, field(&call.asked_host));
+    headers.insert(HOST, field(&call.requested_host));
     headers.insert(APP_HOST, field(call.host.as_str()));
     headers.insert(VERSION, field(&call.version));
     let told = [
@@ -226,7 +226,7 @@ pub(super) fn announced(uri: &Uri, headers: &HeaderMap) -> Option<Announced> {
 /// Adds the answer to an announcement to `headers`.
 pub(super) fn answer_ahead(answer: Answer, headers: &mut HeaderMap) {
     headers.insert(OUTCOME, ANSWERED);
-    headers.insert(AHEAD, field(answer.word()));
+    headers.insert(AHEAD, field(answer.as_str()));
     if let Answer::Later(cold) = answer {
         headers.insert(COLD, millis(cold));
     }
@@ -284,11 +284,11 @@ mod tests {
             uri: Uri::from_static("/?w=3"),
             headers,
             body: Bytes::from_static(b"x"),
-            asked_host: "PHOTO.fn.test:8080".to_owned(),
+            requested_host: "PHOTO.fn.test:8080".to_owned(),
             client: Bytes::from_static(b"192.0.2.1"),
             ids: Ids::of(&actix_http::header::HeaderMap::new()),
             left: Duration::from_millis(1500),
-            most: 10,
+            max_output: 10,
         }
     }
 

@@ -102,7 +102,7 @@ async fn containers_from_zero_after_a_kill_and_over_a_slow_link() {
 }
 
 async fn bursts_of(size: usize) {
-    let _turn = fdn_testkit::turns::turn().await;
+    let _turn = fdn_testkit::exclusive::lock().await;
     let engine = Engine::start().await;
     let network = Network::start().await;
     let archive = archive("bursts");
@@ -161,7 +161,7 @@ async fn paused_containers_wake_for_calls_and_those_that_are_killed_are_replaced
 }
 
 async fn paused_and_woken(times: usize) {
-    let _turn = fdn_testkit::turns::turn().await;
+    let _turn = fdn_testkit::exclusive::lock().await;
     let engine = Engine::start().await;
     let network = Network::start().await;
     let mut settings = engine.settings(&network, "paused-1");
@@ -240,7 +240,7 @@ mod soak {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_thousand_calls_while_containers_go_from_0_to_20_to_0() {
-        let _turn = fdn_testkit::turns::turn().await;
+        let _turn = fdn_testkit::exclusive::lock().await;
         let engine = Engine::start().await;
         let network = Network::start().await;
         let mut settings = engine.settings(&network, "scaled-1");

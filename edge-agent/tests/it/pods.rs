@@ -57,7 +57,7 @@ async fn bursts_from_zero_after_a_kill_and_after_a_restart_of_the_agent() {
 }
 
 async fn bursts_of(size: usize) {
-    let _turn = fdn_testkit::turns::turn().await;
+    let _turn = fdn_testkit::exclusive::lock().await;
     let cluster = Cluster::start().await.expect("a port");
     let kubelet = cluster.node("eu-west-1");
     kubelet.add_repository(REPOSITORY);
@@ -84,11 +84,11 @@ async fn bursts_of(size: usize) {
     })
     .await;
     // The API server is away: calls still reach running pods.
-    cluster.leave();
+    cluster.disconnect();
     for _ in 0..10 {
         assert_eq!(network.text(&agent, "thumbs").await, "hello");
     }
-    cluster.come_back();
+    cluster.reconnect();
     let before = running(&cluster);
     agent.stop().await;
     let agent = network.agent(settings(&network, &cluster)).await;

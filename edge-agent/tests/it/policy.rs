@@ -2,7 +2,7 @@
 
 use fdn_core::job::JobPass;
 use fdn_core::manifest::Manifest;
-use fdn_core::policy::quota::{AppUsed, Used, Window};
+use fdn_core::policy::quota::{AppQuotaUsage, QuotaUsage, Window};
 use fdn_core::policy::{ApiKey, GatewaySpec, key};
 use fdn_core::{Digest, DurationMs, ErrorCode, JobId, KeyId};
 use fdn_edge_agent::Agent;
@@ -299,9 +299,9 @@ async fn a_quota_is_counted_with_the_other_nodes_and_kept_over_a_restart() {
         .regulate("hello", spec("quota.per_month = 1000"))
         .await;
     // The controller's count: all nodes together have admitted 998 calls.
-    network.controller.set_used(vec![AppUsed {
+    network.controller.set_used(vec![AppQuotaUsage {
         app: "hello".parse().expect("app"),
-        used: Used {
+        used: QuotaUsage {
             window: Window::at(fdn_service::now()),
             day: 10,
             month: 998,

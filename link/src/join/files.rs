@@ -67,7 +67,7 @@ impl Identity {
     ///
     /// # Errors
     /// When a file cannot be read or written.
-    pub fn keep_api_ca(&self, ca_file: Option<&Path>) -> Result<Option<PathBuf>, JoinError> {
+    pub fn store_api_ca(&self, ca_file: Option<&Path>) -> Result<Option<PathBuf>, JoinError> {
         let Some(file) = ca_file else {
             return Ok(None);
         };

@@ -1,6 +1,6 @@
 //! Joining a network: the request with a join token, and the identity on disk.
 
-mod ask;
+mod api;
 mod error;
 mod files;
 mod renew;
@@ -10,10 +10,10 @@ use std::path::Path;
 use fdn_core::enrol::{EnrolResponse, JoinToken};
 use fdn_service::secret;
 
-pub use ask::{Controller, Way};
+pub use api::{ApiAccess, Controller};
 pub use error::JoinError;
 pub use files::{Identity, Joined, bundle};
-pub use renew::{RenewParts, Renewed, Renewer};
+pub use renew::{RenewParts, RenewalCallback, Renewer};
 
 /// Reads a join token from a file; `-` is standard input.
 ///

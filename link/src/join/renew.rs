@@ -14,13 +14,13 @@ use prometheus::IntGauge;
 use tracing::{error, info, warn};
 
 use super::{Controller, JoinError};
-use crate::{IdentityFiles, SharedCentre, ask_json, disk, pause};
+use crate::{IdentityFiles, SharedControllerLink, disk, pause, post_json};
 
 /// The longest sleep between checks: the machine's clock may be adjusted, and a file may be replaced by hand.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// A callback for a new certificate, with its serial number and the authorities to trust.
-pub type Renewed = Box<dyn Fn(&str, &[String]) -> Result<(), ServiceError> + Send + Sync>;
+pub type RenewalCallback = Box<dyn Fn(&str, &[String]) -> Result<(), ServiceError> + Send + Sync>;
 
 /// Renews the machine's certificate in time.
 pub struct Renewer {
@@ -31,7 +31,7 @@ pub struct Renewer {
 /// The dependencies and settings of a renewer.
 pub struct RenewParts {
     /// The connection to a controller, asked first.
-    pub centre: SharedCentre,
+    pub controllers: SharedControllerLink,
     /// The time limit for that request.
     pub answer_timeout: Duration,
     /// The controllers' API, asked if there is no connection; `None` if it cannot be used.
@@ -47,7 +47,7 @@ pub struct RenewParts {
     /// The addresses at which others reach the machine.
     pub addresses: NodeAddresses,
     /// Called with each new certificate.
-    pub renewed: Renewed,
+    pub renewed: RenewalCallback,
     /// Shows when the certificate expires, in seconds since 1970.
     pub expires: IntGauge,
 }
@@ -133,7 +133,7 @@ impl Renewer {
             signature,
         };
         let limit = self.parts.answer_timeout;
-        let asked = ask_json(&*self.parts.centre, "/edge/v1/renew", &request, limit).await;
+        let asked = post_json(&*self.parts.controllers, "/edge/v1/renew", &request, limit).await;
         match (asked, &self.parts.controller) {
             (Ok(answer), _) => Ok(answer),
             (Err(error), Some(controller)) if error.status().is_none() => {
@@ -159,11 +159,11 @@ fn read(path: &Path) -> Result<Facts<Machine>, JoinError> {
     Ok(Facts::of_pem(&text)?)
 }
 
-/// The time until a certificate should be renewed, at most [`LOOK_AGAIN`].
+/// The time until a certificate should be renewed, at most [`CHECK_INTERVAL_MAX`].
 fn until_due(facts: &Facts<Machine>, now: Timestamp) -> Duration {
     renew_at(facts.issued_at, facts.expires_at)
         .since(now)
-        .min(LOOK_AGAIN)
+        .min(CHECK_INTERVAL_MAX)
 }
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
             expires_at: Timestamp(30 * hour),
         };
         let wait = |now| until_due(&facts, Timestamp(now));
-        assert_eq!(wait(0), LOOK_AGAIN);
+        assert_eq!(wait(0), CHECK_INTERVAL_MAX);
         assert_eq!(wait(20 * hour - 5), Duration::from_millis(5));
         assert_eq!(wait(20 * hour), Duration::ZERO);
         assert_eq!(wait(99 * hour), Duration::ZERO);

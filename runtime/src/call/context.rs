@@ -79,11 +79,11 @@ pub struct CallContext {
     pub reuse: u32,
     /// What an instance made for this call occupies on the node: kept with the instance and released with it. A call that
     /// uses an idle instance releases it at once, because that instance has its own.
-    pub hold: Option<Hold>,
+    pub resource_guard: Option<ResourceGuard>,
 }
 
 /// A resource that is released when it is dropped.
-pub type Hold = Arc<dyn std::any::Any + Send + Sync>;
+pub type ResourceGuard = Arc<dyn std::any::Any + Send + Sync>;
 
 impl CallContext {
     /// The context for a manifest. `secrets` are the values of the manifest's secrets, by name.
@@ -105,7 +105,7 @@ impl CallContext {
             network: Network::default(),
             log,
             reuse: manifest.reuse,
-            hold: None,
+            resource_guard: None,
         }
     }
 }

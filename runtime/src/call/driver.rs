@@ -118,16 +118,16 @@ impl Driver {
         let State::Inline(mut guest) = std::mem::replace(&mut self.guest, State::Done) else {
             return;
         };
-        let Some(place) = self.engine.heavy().place() else {
+        let Some(slot) = self.engine.heavy().acquire_slot() else {
             self.shared.finish(Err(CallError::Overloaded {
                 reason: "all places for long-running calls are taken".to_owned(),
             }));
             return;
         };
-        self.shared.make_heavy();
+        self.shared.mark_heavy();
         let shared = self.shared.clone();
         let deadline = Instant::from_std(shared.deadline());
-        let task = place.spawn(async move {
+        let task = slot.spawn(async move {
             let run = std::future::poll_fn(|cx| poll_slice(&shared, &mut guest, cx));
             if tokio::time::timeout_at(deadline, run).await.is_err() {
                 shared.finish(Err(CallError::Timeout {

@@ -26,13 +26,13 @@ mod stats;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub use context::{CallContext, Hold, Limits};
+pub use context::{CallContext, Limits, ResourceGuard};
 pub use request_body::{RequestBody, RequestBodySender};
 pub use response_body::ResponseBody;
 pub use stats::{CallStats, StatsHandle};
 
 pub(crate) use request_body::GuestRequestBody;
-pub(crate) use shared::{Shared, Slice};
+pub(crate) use shared::{Shared, SliceStatus};
 
 use crate::error::CallError;
 use crate::function::Function;

@@ -146,7 +146,7 @@ impl Body for GuestRequestBody {
         {
             let size = u64::try_from(data.len()).unwrap_or(u64::MAX);
             let Some(left) = self.left.checked_sub(size) else {
-                self.shared.exceed_body();
+                self.shared.mark_body_exceeded();
                 self.source = Source::Whole(None);
                 return Poll::Ready(Some(Err(WasiError::HttpRequestBodySize(Some(
                     self.shared.limits.body.as_bytes(),

@@ -26,11 +26,11 @@ const NOT_SUSPECTED: u64 = u64::MAX;
 const TICK_NS: u64 = 1_000_000 * TICK.as_millis() as u64;
 
 /// The verdict on the running slice.
-pub(crate) enum Slice {
+pub(crate) enum SliceStatus {
     /// The slice is not over, as far as is known.
-    Short,
+    Running,
     /// The slice is over; the CPU time of the call so far.
-    Used(Duration),
+    Exhausted(Duration),
 }
 
 /// The CPU time of this thread, in ns.
@@ -111,16 +111,16 @@ impl Shared {
 
     /// Records how the guest ended, unless an outcome is already known.
     pub(crate) fn finish(&self, outcome: Result<(), CallError>) {
-        self.settle(outcome, |known| known.is_none());
+        self.set_outcome(outcome, |known| known.is_none());
     }
 
     /// Records a failure of the call, even if the guest has already ended successfully. The first failure stands.
     pub(crate) fn fail(&self, error: CallError) {
-        self.settle(Err(error), |known| !matches!(known, Some(Err(_))));
+        self.set_outcome(Err(error), |known| !matches!(known, Some(Err(_))));
     }
 
     /// Records an outcome if `replaces` allows it, and logs the reason of a failure, once.
-    fn settle(
+    fn set_outcome(
         &self,
         outcome: Result<(), CallError>,
         replaces: impl FnOnce(&Option<Result<(), CallError>>) -> bool,
@@ -150,7 +150,7 @@ impl Shared {
         update(&mut self.state().stats);
     }
 
-    pub(crate) fn exceed_body(&self) {
+    pub(crate) fn mark_body_exceeded(&self) {
         self.body_exceeded.store(true, Ordering::Relaxed);
     }
 
@@ -193,22 +193,22 @@ impl Shared {
     /// On a caller's thread, a slice that is long by the wall clock may just have been preempted, and a light guest must not
     /// be sent to the background because its node is busy. So such a slice is only suspected at first; the thread's own CPU
     /// clock, read now and at the next check, then proves it.
-    pub(crate) fn look_at_slice(&self) -> Slice {
+    pub(crate) fn check_slice(&self) -> SliceStatus {
         if self.is_heavy() {
-            return Slice::Used(self.total_ns());
+            return SliceStatus::Exhausted(self.total_ns());
         }
         let start = self.slice_start_ns.load(Ordering::Relaxed);
         if self.wall_ns().saturating_sub(start) < TICK_NS {
-            return Slice::Short;
+            return SliceStatus::Running;
         }
         match self.suspected_at_ns.load(Ordering::Relaxed) {
             NOT_SUSPECTED => {
                 self.suspected_at_ns
                     .store(thread_cpu_ns(), Ordering::Relaxed);
-                Slice::Short
+                SliceStatus::Running
             }
-            at if thread_cpu_ns().saturating_sub(at) < TICK_NS / 2 => Slice::Short,
-            _ => Slice::Used(self.total_ns()),
+            at if thread_cpu_ns().saturating_sub(at) < TICK_NS / 2 => SliceStatus::Running,
+            _ => SliceStatus::Exhausted(self.total_ns()),
         }
     }
 
@@ -244,7 +244,7 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn use_slice(&self) {
+    pub(crate) fn mark_slice_used(&self) {
         self.slice_used.store(true, Ordering::Relaxed);
     }
 
@@ -256,7 +256,7 @@ impl Shared {
         self.heavy.load(Ordering::Relaxed)
     }
 
-    pub(super) fn make_heavy(&self) {
+    pub(super) fn mark_heavy(&self) {
         self.heavy.store(true, Ordering::Relaxed);
         self.update_stats(|stats| stats.heavy = true);
     }

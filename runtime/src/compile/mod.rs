@@ -26,7 +26,7 @@ pub use worker::compile_worker_main;
 pub const COMPILE_WORKER_ARG: &str = "__fdn-compile";
 
 /// The most bytes of the worker's error output that are kept.
-const WORDS_LIMIT: u64 = 16 << 10;
+const STDERR_LIMIT: u64 = 16 << 10;
 /// The most bytes of its report that are read: the digests of all packs of a cache fit in, twice.
 const REPORT_LIMIT: u64 = 128 << 10;
 
@@ -138,7 +138,7 @@ impl CompileWorker {
         let started = Instant::now();
         let key = config::compatibility_key().map_err(|e| worker_failed(&e.to_string()))?;
         let temporary = temporary_beside(output)?;
-        let caching = Caching::begin(cache);
+        let session = CacheSession::begin(cache);
         let mut command = Command::new(&self.exe);
         command
             .args(&self.args)
@@ -156,11 +156,11 @@ impl CompileWorker {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        if let Some(caching) = &caching {
+        if let Some(session) = &session {
             command
-                .arg(caching.cache.folder())
-                .arg(caching.pack.path())
-                .arg(caching.cache.room().to_string());
+                .arg(session.cache.folder())
+                .arg(session.pack.path())
+                .arg(session.cache.max_new_bytes().to_string());
         }
         let mut child = command.spawn().map_err(|error| {
             worker_failed(&format!("cannot start {}: {error}", self.exe.display()))
@@ -168,7 +168,10 @@ impl CompileWorker {
         let _alive = child.stdin.take();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let run = async {
-            let (out, err) = tokio::join!(words(stdout, REPORT_LIMIT), words(stderr, WORDS_LIMIT));
+            let (out, err) = tokio::join!(
+                read_text(stdout, REPORT_LIMIT),
+                read_text(stderr, STDERR_LIMIT)
+            );
             (child.wait().await, out, err)
         };
         let Ok((status, out, err)) = tokio::time::timeout(self.time_limit, run).await else {
@@ -177,7 +180,7 @@ impl CompileWorker {
             });
         };
         let status = status.map_err(|error| worker_failed(&error.to_string()))?;
-        self.judge(status, &err)?;
+        self.check_exit(status, &err)?;
         // The report: a digest and, with a cache, what was found there on the next line.
         let (digest, found) = out.trim().split_once('\n').unwrap_or((out.trim(), ""));
         let digest: Digest = digest
@@ -187,20 +190,20 @@ impl CompileWorker {
         let output = output.to_owned();
         // Blocks on the disk.
         tokio::task::spawn_blocking(move || {
-            let report = keep(temporary, &output, &digest, &key, started)?;
-            Ok(Caching::end(caching, found, report))
+            let report = publish(temporary, &output, &digest, &key, started)?;
+            Ok(CacheSession::end(session, found, report))
         })
         .await
         .map_err(|error| worker_failed(&error.to_string()))?
     }
 
-    fn judge(&self, status: ExitStatus, words: &str) -> Result<(), CompileError> {
+    fn check_exit(&self, status: ExitStatus, message: &str) -> Result<(), CompileError> {
         use std::os::unix::process::ExitStatusExt as _;
-        let words = words.trim();
+        let message = message.trim();
         match (status.code(), status.signal()) {
             (Some(0), _) => Ok(()),
             (Some(worker::EXIT_REFUSED), _) => Err(CompileError::Refused {
-                reason: words.to_owned(),
+                reason: message.to_owned(),
             }),
             (Some(worker::EXIT_MEMORY), _) => Err(CompileError::MemoryLimit {
                 limit: self.memory_limit,
@@ -210,10 +213,12 @@ impl CompileWorker {
                 limit: self.time_limit,
             }),
             // An allocation refused because of the address-space limit aborts the process.
-            (_, Some(6)) if words.contains("memory allocation") => Err(CompileError::MemoryLimit {
-                limit: self.memory_limit,
-            }),
-            _ => Err(worker_failed(&format!("{status}: {words}"))),
+            (_, Some(6)) if message.contains("memory allocation") => {
+                Err(CompileError::MemoryLimit {
+                    limit: self.memory_limit,
+                })
+            }
+            _ => Err(worker_failed(&format!("{status}: {message}"))),
         }
     }
 }
@@ -224,7 +229,7 @@ fn worker_failed(reason: &str) -> CompileError {
     }
 }
 
-async fn words(pipe: Option<impl tokio::io::AsyncRead + Unpin>, limit: u64) -> String {
+async fn read_text(pipe: Option<impl tokio::io::AsyncRead + Unpin>, limit: u64) -> String {
     let mut text = Vec::new();
     if let Some(pipe) = pipe {
         // What cannot be read is only missing from a message.
@@ -239,12 +244,12 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CompileError {
 }
 
 /// The use of a cache by one compilation.
-struct Caching {
+struct CacheSession {
     cache: CompileCache,
     pack: IncomingPack,
 }
 
-impl Caching {
+impl CacheSession {
     /// Prepares the use of a cache; `None` if that fails, because the cache only saves time.
     fn begin(cache: Option<&CompileCache>) -> Option<Self> {
         let cache = cache?.clone();
@@ -259,12 +264,12 @@ impl Caching {
 
     /// Records what was found. Blocks.
     fn end(
-        caching: Option<Self>,
+        session: Option<Self>,
         found: Option<CacheUse>,
         mut report: CompileReport,
     ) -> CompileReport {
-        if let (Some(caching), Some(found)) = (caching, found) {
-            caching.cache.finish(&found, caching.pack);
+        if let (Some(session), Some(found)) = (session, found) {
+            session.cache.finish(&found, session.pack);
             report.cache = Some(found);
         }
         report
@@ -284,7 +289,7 @@ fn temporary_beside(output: &Path) -> Result<tempfile::NamedTempFile, CompileErr
 }
 
 /// Writes the checksum of a compiled file and gives both files their final names.
-fn keep(
+fn publish(
     temporary: tempfile::NamedTempFile,
     output: &Path,
     digest: &Digest,
@@ -316,7 +321,7 @@ fn keep(
     })
 }
 
-/// A compiled file being received from elsewhere. Unless [`Incoming::keep`] is called, nothing is left of it.
+/// A compiled file being received from elsewhere. Unless [`Incoming::store`] is called, nothing is left of it.
 #[derive(Debug)]
 pub struct Incoming {
     temporary: tempfile::NamedTempFile,
@@ -350,8 +355,8 @@ impl Incoming {
     ///
     /// # Errors
     /// When a file operation fails.
-    pub fn keep(self, digest: &Digest, key: &str) -> Result<CompileReport, CompileError> {
-        keep(self.temporary, &self.output, digest, key, self.started)
+    pub fn store(self, digest: &Digest, key: &str) -> Result<CompileReport, CompileError> {
+        publish(self.temporary, &self.output, digest, key, self.started)
     }
 }
 
@@ -406,20 +411,20 @@ fn in_process(
     let started = Instant::now();
     let key = config::compatibility_key().map_err(|e| worker_failed(&e.to_string()))?;
     let bytes = std::fs::read(component).map_err(io_error(component))?;
-    let caching = Caching::begin(cache);
-    let lookup = caching.as_ref().map(|caching| {
-        let cache = &caching.cache;
-        Arc::new(Lookup::open(cache.folder(), &key, cache.room()))
+    let session = CacheSession::begin(cache);
+    let lookup = session.as_ref().map(|session| {
+        let cache = &session.cache;
+        Arc::new(Lookup::open(cache.folder(), &key, cache.max_new_bytes()))
     });
     let compiled =
         precompile(&bytes, lookup.as_ref()).map_err(|reason| CompileError::Refused { reason })?;
     let mut temporary = temporary_beside(output)?;
     temporary.write_all(&compiled).map_err(io_error(output))?;
-    let report = keep(temporary, output, &Digest::of(&compiled), &key, started)?;
+    let report = publish(temporary, output, &Digest::of(&compiled), &key, started)?;
     let found = lookup
-        .zip(caching.as_ref())
-        .map(|(lookup, caching)| lookup.finish(caching.pack.path()));
-    Ok(Caching::end(caching, found, report))
+        .zip(session.as_ref())
+        .map(|(lookup, session)| lookup.finish(session.pack.path()));
+    Ok(CacheSession::end(session, found, report))
 }
 
 /// The machine code of a component, or the compiler's error message.

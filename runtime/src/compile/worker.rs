@@ -28,24 +28,24 @@ const FILE_LIMIT: u64 = 2 << 30;
 const NICE: i32 = 10;
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
 
-struct Order {
+struct WorkerArgs {
     component: PathBuf,
     output: PathBuf,
     memory: u64,
     seconds: u64,
     key: String,
-    cache: Option<CacheOrder>,
+    cache: Option<CacheArgs>,
 }
 
-struct CacheOrder {
+struct CacheArgs {
     folder: PathBuf,
     /// The path for the pack of newly compiled functions.
     pack: PathBuf,
     /// The most bytes of that pack.
-    room: u64,
+    max_new_bytes: u64,
 }
 
-impl Order {
+impl WorkerArgs {
     fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
         let text = |arg: Option<OsString>| arg?.into_string().ok();
         Some(Self {
@@ -55,10 +55,10 @@ impl Order {
             seconds: text(args.next())?.parse().ok()?,
             key: text(args.next())?,
             cache: match args.next() {
-                Some(folder) => Some(CacheOrder {
+                Some(folder) => Some(CacheArgs {
                     folder: PathBuf::from(folder),
                     pack: PathBuf::from(args.next()?),
-                    room: text(args.next())?.parse().ok()?,
+                    max_new_bytes: text(args.next())?.parse().ok()?,
                 }),
                 None => None,
             },
@@ -81,41 +81,41 @@ impl Order {
 /// }
 /// ```
 pub fn compile_worker_main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(order) = Order::parse(args) else {
+    let Some(args) = WorkerArgs::parse(args) else {
         return fail(EXIT_BROKEN, "this argument is for the program's own use");
     };
     match config::compatibility_key() {
-        Ok(key) if key == order.key => {}
+        Ok(key) if key == args.key => {}
         Ok(key) => {
             return fail(
                 EXIT_BROKEN,
                 &format!(
                     "the worker compiles for engine {key}, {} is wanted",
-                    order.key
+                    args.key
                 ),
             );
         }
         Err(error) => return fail(EXIT_BROKEN, &error.to_string()),
     }
-    if let Err(error) = limit(&order) {
+    if let Err(error) = limit(&args) {
         return fail(EXIT_BROKEN, &format!("cannot set limits: {error}"));
     }
-    watch(order.memory);
-    compile(&order)
+    watch(args.memory);
+    compile(&args)
 }
 
-fn compile(order: &Order) -> ExitCode {
-    let bytes = match std::fs::read(&order.component) {
+fn compile(args: &WorkerArgs) -> ExitCode {
+    let bytes = match std::fs::read(&args.component) {
         Ok(bytes) => bytes,
         Err(error) => {
             return fail(
                 EXIT_BROKEN,
-                &format!("cannot read {}: {error}", order.component.display()),
+                &format!("cannot read {}: {error}", args.component.display()),
             );
         }
     };
-    let cache = order.cache.as_ref().map(|cache| {
-        let lookup = Lookup::open(&cache.folder, &order.key, cache.room);
+    let cache = args.cache.as_ref().map(|cache| {
+        let lookup = Lookup::open(&cache.folder, &args.key, cache.max_new_bytes);
         (cache, Arc::new(lookup))
     });
     let lookup = cache.as_ref().map(|(_, lookup)| lookup);
@@ -127,10 +127,10 @@ fn compile(order: &Order) -> ExitCode {
         }
     };
     let digest = Digest::of(&compiled);
-    if let Err(error) = std::fs::write(&order.output, &compiled) {
+    if let Err(error) = std::fs::write(&args.output, &compiled) {
         return fail(
             EXIT_BROKEN,
-            &format!("cannot write {}: {error}", order.output.display()),
+            &format!("cannot write {}: {error}", args.output.display()),
         );
     }
     let mut report = digest.to_string();
@@ -154,15 +154,15 @@ fn fail(code: u8, reason: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn limit(order: &Order) -> rustix::io::Result<()> {
+fn limit(args: &WorkerArgs) -> rustix::io::Result<()> {
     // A worker that compiles slowly is better than a gateway that serves slowly; failing to lower the priority is no reason to fail.
     let _ = setpriority_process(None, NICE);
     let at_most = |limit: u64| Rlimit {
         current: Some(limit),
         maximum: Some(limit),
     };
-    setrlimit(Resource::As, at_most(order.memory.saturating_add(RESERVED)))?;
-    setrlimit(Resource::Cpu, at_most(order.seconds))?;
+    setrlimit(Resource::As, at_most(args.memory.saturating_add(RESERVED)))?;
+    setrlimit(Resource::Cpu, at_most(args.seconds))?;
     setrlimit(Resource::Fsize, at_most(FILE_LIMIT))?;
     setrlimit(Resource::Core, at_most(0))
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use wasmtime::component::Linker;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use crate::artifact::Checked;
+use crate::artifact::VerifiedFiles;
 use crate::error::{EngineError, LoadError};
 use crate::function::Function;
 use crate::heavy::HeavyPool;
@@ -92,7 +92,7 @@ struct Inner {
     key: String,
     warning: Option<String>,
     heavy: HeavyPool,
-    checked: Checked,
+    verified_files: VerifiedFiles,
     functions: Mutex<Vec<Weak<Function>>>,
     instance_base: u64,
     instance_count: AtomicU64,
@@ -125,7 +125,7 @@ impl Engine {
             wasmtime,
             linker,
             heavy,
-            checked: Checked::default(),
+            verified_files: VerifiedFiles::default(),
             functions: Mutex::new(Vec::new()),
             instance_base: Uuid::new_v4().as_u64_pair().0,
             instance_count: AtomicU64::new(0),
@@ -183,8 +183,8 @@ impl Engine {
     /// When the file cannot be read, has changed since it was compiled, or is for another engine.
     pub fn verify(&self, compiled: &Path) -> Result<(), LoadError> {
         self.inner
-            .checked
-            .check(compiled, &self.inner.key)
+            .verified_files
+            .open_verified(compiled, &self.inner.key)
             .map(drop)
     }
 
@@ -194,7 +194,10 @@ impl Engine {
     /// # Errors
     /// Like [`Engine::verify`], or when the component imports something that the network does not offer.
     pub fn load(&self, compiled: &Path) -> Result<Arc<Function>, LoadError> {
-        let trusted = self.inner.checked.check(compiled, &self.inner.key)?;
+        let trusted = self
+            .inner
+            .verified_files
+            .open_verified(compiled, &self.inner.key)?;
         let component =
             trusted::map(&self.inner.wasmtime, &trusted).map_err(|error| LoadError::Untrusted {
                 path: compiled.to_owned(),

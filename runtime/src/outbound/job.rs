@@ -180,9 +180,9 @@ impl Job {
         };
         let refusal = found
             .iter()
-            .find_map(|at| Some((at.ip(), self.why_refused(at.ip())?)));
+            .find_map(|at| Some((at.ip(), self.refusal_reason(at.ip())?)));
         let mut permitted = found;
-        permitted.retain(|at| self.why_refused(at.ip()).is_none());
+        permitted.retain(|at| self.refusal_reason(at.ip()).is_none());
         match (permitted.is_empty(), refusal) {
             (true, Some((address, why))) => {
                 self.log.line(
@@ -199,7 +199,7 @@ impl Job {
         }
     }
 
-    fn why_refused(&self, address: IpAddr) -> Option<&'static str> {
+    fn refusal_reason(&self, address: IpAddr) -> Option<&'static str> {
         let is_named = self.private.iter().any(|prefix| prefix.contains(address));
         why_not_public(address).filter(|_| !is_named)
     }

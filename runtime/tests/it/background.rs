@@ -32,7 +32,7 @@ async fn endless_loops_do_not_keep_a_light_call_from_ending() {
     assert!(loops.iter().all(|task| !task.is_finished()));
     assert_eq!(engine.stats().heavy_calls, 2);
     // Heavy guests that end get their share of the one thread as well.
-    let burning = load_into(&engine, &components::burning(20));
+    let burning = load_into(&engine, &components::cpu_bound(20));
     let call = burning.call(context(), get());
     let stats = call.stats();
     assert_eq!(finish(call).await, Ok((200, Bytes::from_static(b"done"))));
@@ -75,7 +75,7 @@ async fn the_background_is_bounded() {
 
 #[tokio::test]
 async fn a_heavy_guest_answers_from_the_background() {
-    let call = load(&components::burning(50)).call(context(), get());
+    let call = load(&components::cpu_bound(50)).call(context(), get());
     let stats = call.stats();
     assert_eq!(finish(call).await, Ok((200, Bytes::from_static(b"done"))));
     let stats = super::finished(&stats).await;

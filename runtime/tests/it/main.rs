@@ -67,7 +67,7 @@ fn generous() -> Limits {
 fn context_with(limits: Limits) -> (CallContext, Arc<MemoryLog>) {
     let log = Arc::new(MemoryLog::default());
     let context = CallContext {
-        hold: None,
+        resource_guard: None,
         env: Arc::new([]),
         limits,
         allowed_hosts: Arc::default(),

@@ -9,7 +9,7 @@ use super::score::Scoring;
 use super::serial;
 use super::settings::{Settings, SettingsError};
 use super::store::Store;
-use super::table::{Table, Whereabouts};
+use super::table::{ContainerState, Table};
 
 /// Why a container or node is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum Submitted {
     /// It is pending.
     Queued,
     /// It was submitted before, and this is its place.
-    Known(Whereabouts),
+    Known(ContainerState),
 }
 
 /// A container that was placed on a node; the node must be told.
@@ -130,18 +130,18 @@ impl<S: Scoring> Committer<S> {
 
     /// The place of a container; `None` if it is not known.
     #[must_use]
-    pub fn find(&self, id: InstanceId) -> Option<Whereabouts> {
+    pub fn find(&self, id: InstanceId) -> Option<ContainerState> {
         Some(self.table.slot(self.table.find(id)?).at)
     }
 
     /// All containers and their places, by id.
-    pub fn containers(&self) -> impl Iterator<Item = (Container, Whereabouts)> {
+    pub fn containers(&self) -> impl Iterator<Item = (Container, ContainerState)> {
         self.table.iter().map(|slot| (slot.container, slot.at))
     }
 
     /// The number of containers in such a place.
     #[must_use]
-    pub fn count(&self, at: Whereabouts) -> usize {
+    pub fn count(&self, at: ContainerState) -> usize {
         self.table.count(at)
     }
 
@@ -154,7 +154,11 @@ impl<S: Scoring> Committer<S> {
             return Ok(Submitted::Known(at));
         }
         let max = self.settings.unplaced_max;
-        let unplaced = [Whereabouts::Pending, Whereabouts::Out, Whereabouts::Waiting];
+        let unplaced = [
+            ContainerState::Pending,
+            ContainerState::Out,
+            ContainerState::Waiting,
+        ];
         if unplaced.map(|at| self.count(at)).iter().sum::<usize>() >= max {
             return Err(Refusal::Unplaced { max });
         }
@@ -170,11 +174,11 @@ impl<S: Scoring> Committer<S> {
     /// handed out is reached. Containers whose lease has ended become pending first.
     pub fn take(&mut self, now: Millis) -> Option<Assignment> {
         self.expire(now);
-        if self.count(Whereabouts::Out) >= self.settings.in_flight_max {
+        if self.count(ContainerState::Out) >= self.settings.in_flight_max {
             return None;
         }
-        let slot = self.table.first(Whereabouts::Pending)?;
-        self.table.move_to(slot, Whereabouts::Out);
+        let slot = self.table.first(ContainerState::Pending)?;
+        self.table.move_to(slot, ContainerState::Out);
         self.attempts += 1;
         let taken = self.table.slot_mut(slot);
         taken.attempt = self.attempts;
@@ -191,10 +195,10 @@ impl<S: Scoring> Committer<S> {
     /// Makes containers pending again whose lease has ended, and returns their number. Time must not go back.
     pub fn expire(&mut self, now: Millis) -> usize {
         let mut expired = 0;
-        while let Some(slot) = self.table.first(Whereabouts::Out)
+        while let Some(slot) = self.table.first(ContainerState::Out)
             && self.table.slot(slot).taken + self.settings.lease <= now
         {
-            self.table.move_to(slot, Whereabouts::Pending);
+            self.table.move_to(slot, ContainerState::Pending);
             expired += 1;
         }
         expired
@@ -229,7 +233,7 @@ impl<S: Scoring> Committer<S> {
             let retries = &mut self.table.slot_mut(slot).retries;
             *retries += 1;
             if *retries <= self.settings.retries_max {
-                self.table.move_to(slot, Whereabouts::Pending);
+                self.table.move_to(slot, ContainerState::Pending);
                 return Commit {
                     verdict: Verdict::Returned,
                     changed,
@@ -241,7 +245,7 @@ impl<S: Scoring> Committer<S> {
         }
         let verdict = match placed {
             Some((node, version)) => {
-                self.table.move_to(slot, Whereabouts::On(node));
+                self.table.move_to(slot, ContainerState::On(node));
                 Verdict::Placed(Placed {
                     container,
                     node,
@@ -249,7 +253,7 @@ impl<S: Scoring> Committer<S> {
                 })
             }
             None => {
-                self.table.move_to(slot, Whereabouts::Waiting);
+                self.table.move_to(slot, ContainerState::Waiting);
                 Verdict::Waiting
             }
         };
@@ -268,10 +272,10 @@ impl<S: Scoring> Committer<S> {
     }
 
     /// Forgets a container, wherever it is, and returns its place. The capacity that it frees goes to waiting containers.
-    pub fn release(&mut self, id: InstanceId, placed: &mut Vec<Placed>) -> Option<Whereabouts> {
+    pub fn release(&mut self, id: InstanceId, placed: &mut Vec<Placed>) -> Option<ContainerState> {
         let slot = self.table.find(id)?;
         let gone = self.table.remove(slot);
-        if let Whereabouts::On(node) = gone.at {
+        if let ContainerState::On(node) = gone.at {
             self.store.give_back(node, &gone.container.demand);
             self.serve(node, placed);
         }

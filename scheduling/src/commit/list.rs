@@ -40,14 +40,14 @@ pub struct Assignment {
 
 /// What a pre-scheduler must know of a container or task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ListRequest {
     /// The attempt.
     pub ticket: Ticket,
     /// The resources it takes of a node.
     pub demand: Resources,
 }
 
-impl From<&Assignment> for Wanted {
+impl From<&Assignment> for ListRequest {
     fn from(assignment: &Assignment) -> Self {
         Self {
             ticket: assignment.ticket,

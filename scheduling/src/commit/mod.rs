@@ -22,7 +22,7 @@
 //! - A list has `h` entries ([`Choice::length`], 8), not all nodes that fit (0).
 //! - Pre-schedulers take the next container without waiting for the commit of the last, hence conflicts. So that those that see
 //!   the same records do not all name the same node, equal scores are in random order, drawn for each list ([`Ties`]).
-//! - Which nodes a pre-scheduler looks at is a choice ([`Look`]). All of them, as in the source, gives the best list and the most
+//! - Which nodes a pre-scheduler looks at is a choice ([`NodeSelection`]). All of them, as in the source, gives the best list and the most
 //!   conflicts; a random sample of a tenth has fewer, and with lists of five stays within 5 % of a serial scheduler's spread
 //!   while nodes fill; hands dealt out have hardly any.
 //! - A list that waits for the committer goes stale. At most [`Settings::in_flight_max`] containers are handed out at a time, so that
@@ -94,11 +94,11 @@ mod store;
 mod table;
 
 pub use committer::{Commit, Committer, Placed, Refusal, Submitted, Verdict};
-pub use list::{Assignment, Container, Entry, List, Ticket, Wanted};
+pub use list::{Assignment, Container, Entry, List, ListRequest, Ticket};
 pub use merge::Merge;
-pub use prescheduler::{Choice, Look, PreScheduler, Ties};
+pub use prescheduler::{Choice, NodeSelection, PreScheduler, Ties};
 pub use record::{NodeIndex, NodeRecord, Presence, Version};
 pub use score::{LeastRequested, MostFree, MostRequested, Score, Scoring};
 pub use settings::{Settings, SettingsError};
 pub use store::{Store, View};
-pub use table::Whereabouts;
+pub use table::ContainerState;

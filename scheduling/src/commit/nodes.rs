@@ -6,7 +6,7 @@ use super::committer::{Committer, Placed, Refusal};
 use super::list::Container;
 use super::record::{NodeIndex, Presence};
 use super::score::Scoring;
-use super::table::Whereabouts;
+use super::table::ContainerState;
 
 impl<S: Scoring> Committer<S> {
     /// Handles a node's refusal of a container placed there, because others hold `foreign` on it: the container is pending again.
@@ -21,13 +21,13 @@ impl<S: Scoring> Committer<S> {
         foreign: Resources,
         placed: &mut Vec<Placed>,
     ) -> bool {
-        let at = Whereabouts::On(node);
+        let at = ContainerState::On(node);
         let slot = self.table.find(id);
         let Some(slot) = slot.filter(|&slot| self.table.slot(slot).at == at) else {
             return false;
         };
         let demand = self.table.slot(slot).container.demand;
-        self.table.move_to(slot, Whereabouts::Pending);
+        self.table.move_to(slot, ContainerState::Pending);
         self.store.give_back(node, &demand);
         self.store.set_foreign(node, foreign);
         let record = self.store.get(node).expect("a container was on it");
@@ -98,7 +98,7 @@ impl<S: Scoring> Committer<S> {
         if !self.is_present(node) {
             return false;
         }
-        while let Some(slot) = self.table.first(Whereabouts::On(node)) {
+        while let Some(slot) = self.table.first(ContainerState::On(node)) {
             lost.push(self.table.remove(slot).container);
         }
         self.store.clear(node);
@@ -114,12 +114,12 @@ impl<S: Scoring> Committer<S> {
 
     /// Places waiting containers on a node that gained capacity, longest waiting first, as far as they fit.
     pub(super) fn serve(&mut self, node: NodeIndex, placed: &mut Vec<Placed>) {
-        let mut next = self.table.first(Whereabouts::Waiting);
+        let mut next = self.table.first(ContainerState::Waiting);
         while let Some(slot) = next {
             next = self.table.next(slot);
             let container = self.table.slot(slot).container;
             if let Some(version) = self.store.reserve(node, &container.demand) {
-                self.table.move_to(slot, Whereabouts::On(node));
+                self.table.move_to(slot, ContainerState::On(node));
                 placed.push(Placed {
                     container,
                     node,

@@ -2,7 +2,7 @@
 
 use rand::{Rng, RngExt};
 
-use super::list::{Assignment, Entry, List, Wanted};
+use super::list::{Assignment, Entry, List, ListRequest};
 use super::record::{NodeIndex, NodeRecord};
 use super::score::{Score, Scoring};
 
@@ -18,7 +18,7 @@ pub enum Ties {
 
 /// Which nodes a pre-scheduler evaluates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Look {
+pub enum NodeSelection {
     /// All of them.
     #[default]
     All,
@@ -46,7 +46,7 @@ pub struct Choice {
     /// The length of a list, `h`; 0 for all nodes with room.
     pub length: usize,
     /// Which nodes are evaluated.
-    pub look: Look,
+    pub selection: NodeSelection,
     /// How equal scores are ordered.
     pub ties: Ties,
 }
@@ -55,7 +55,7 @@ impl Default for Choice {
     fn default() -> Self {
         Self {
             length: 8,
-            look: Look::default(),
+            selection: NodeSelection::default(),
             ties: Ties::default(),
         }
     }
@@ -100,13 +100,13 @@ impl<S: Scoring> PreScheduler<S> {
         rng: &mut impl Rng,
         list: &mut List,
     ) {
-        self.list_wanted(&Wanted::from(assignment), nodes, rng, list);
+        self.list_for(&ListRequest::from(assignment), nodes, rng, list);
     }
 
     /// As [`Self::list`], for any demand with a ticket.
-    pub fn list_wanted(
+    pub fn list_for(
         &mut self,
-        wanted: &Wanted,
+        wanted: &ListRequest,
         nodes: &[NodeRecord],
         rng: &mut impl Rng,
         list: &mut List,
@@ -126,21 +126,21 @@ impl<S: Scoring> PreScheduler<S> {
             })
         };
         let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        match self.choice.look {
-            Look::Sample(size) if size < nodes.len() => {
+        match self.choice.selection {
+            NodeSelection::Sample(size) if size < nodes.len() => {
                 sample(&mut self.places, count, size, rng);
                 let drawn = self.places[..size].iter().copied();
                 self.candidates.extend(drawn.filter_map(consider));
             }
-            Look::All | Look::Sample(_) => {
+            NodeSelection::All | NodeSelection::Sample(_) => {
                 self.candidates.extend((0..count).filter_map(consider));
             }
-            Look::Part { index, of } => {
+            NodeSelection::Part { index, of } => {
                 let of = of.max(1);
                 let part = (index % of..count).step_by(of as usize);
                 self.candidates.extend(part.filter_map(consider));
             }
-            Look::Dealt { hands } => {
+            NodeSelection::Dealt { hands } => {
                 let hand = hand(wanted.ticket.attempt, hands.max(1), count);
                 self.candidates.extend(hand.filter_map(consider));
             }

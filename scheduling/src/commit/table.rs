@@ -12,7 +12,7 @@ use super::record::NodeIndex;
 
 /// The place of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum ContainerState {
     /// Pending, in the queue from which pre-schedulers take.
     Pending,
     /// Handed out to a pre-scheduler, or in its list on the way to the committer.
@@ -46,7 +46,7 @@ impl Default for Chain {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) container: Container,
-    pub(super) at: Whereabouts,
+    pub(super) at: ContainerState,
     /// The attempt for which it is, or was last, handed out.
     pub(super) attempt: u64,
     /// How many lists for it have failed.
@@ -76,12 +76,12 @@ impl Table {
     }
 
     /// The number of containers in a list.
-    pub(super) fn count(&self, at: Whereabouts) -> usize {
+    pub(super) fn count(&self, at: ContainerState) -> usize {
         match at {
-            Whereabouts::On(node) => self.on.get(node.get()).map_or(0, |chain| chain.len),
-            Whereabouts::Pending => self.pending.len,
-            Whereabouts::Out => self.out.len,
-            Whereabouts::Waiting => self.waiting.len,
+            ContainerState::On(node) => self.on.get(node.get()).map_or(0, |chain| chain.len),
+            ContainerState::Pending => self.pending.len,
+            ContainerState::Out => self.out.len,
+            ContainerState::Waiting => self.waiting.len,
         }
     }
 
@@ -100,7 +100,7 @@ impl Table {
     /// The slot of a container that is handed out for this attempt; `None` otherwise.
     pub(super) fn out_for(&self, ticket: Ticket) -> Option<u32> {
         let slot = self.slots.get(ticket.slot as usize)?;
-        (slot.at == Whereabouts::Out && slot.attempt == ticket.attempt).then_some(ticket.slot)
+        (slot.at == ContainerState::Out && slot.attempt == ticket.attempt).then_some(ticket.slot)
     }
 
     /// All containers, by id.
@@ -109,12 +109,12 @@ impl Table {
     }
 
     /// The first container of a list.
-    pub(super) fn first(&self, at: Whereabouts) -> Option<u32> {
+    pub(super) fn first(&self, at: ContainerState) -> Option<u32> {
         let chain = match at {
-            Whereabouts::On(node) => self.on.get(node.get())?,
-            Whereabouts::Pending => &self.pending,
-            Whereabouts::Out => &self.out,
-            Whereabouts::Waiting => &self.waiting,
+            ContainerState::On(node) => self.on.get(node.get())?,
+            ContainerState::Pending => &self.pending,
+            ContainerState::Out => &self.out,
+            ContainerState::Waiting => &self.waiting,
         };
         (chain.head != NONE).then_some(chain.head)
     }
@@ -129,7 +129,7 @@ impl Table {
     pub(super) fn insert(&mut self, container: Container) {
         let new = Slot {
             container,
-            at: Whereabouts::Pending,
+            at: ContainerState::Pending,
             attempt: 0,
             retries: 0,
             taken: Millis::ZERO,
@@ -151,7 +151,7 @@ impl Table {
     }
 
     /// Moves a container to the end of another list.
-    pub(super) fn move_to(&mut self, slot: u32, at: Whereabouts) {
+    pub(super) fn move_to(&mut self, slot: u32, at: ContainerState) {
         self.unlink(slot);
         self.slot_mut(slot).at = at;
         self.link(slot);
@@ -168,17 +168,17 @@ impl Table {
         removed
     }
 
-    fn chain(&mut self, at: Whereabouts) -> &mut Chain {
+    fn chain(&mut self, at: ContainerState) -> &mut Chain {
         match at {
-            Whereabouts::On(node) => {
+            ContainerState::On(node) => {
                 if node.get() >= self.on.len() {
                     self.on.resize(node.get() + 1, Chain::default());
                 }
                 &mut self.on[node.get()]
             }
-            Whereabouts::Pending => &mut self.pending,
-            Whereabouts::Out => &mut self.out,
-            Whereabouts::Waiting => &mut self.waiting,
+            ContainerState::Pending => &mut self.pending,
+            ContainerState::Out => &mut self.out,
+            ContainerState::Waiting => &mut self.waiting,
         }
     }
 
@@ -232,16 +232,16 @@ mod tests {
         InstanceId::from_uuid(Uuid::from_u128(n))
     }
 
-    fn place(n: u8) -> Whereabouts {
+    fn place(n: u8) -> ContainerState {
         match n {
-            0 => Whereabouts::Pending,
-            1 => Whereabouts::Out,
-            2 => Whereabouts::Waiting,
-            n => Whereabouts::On(NodeIndex::new(u32::from(n - 3))),
+            0 => ContainerState::Pending,
+            1 => ContainerState::Out,
+            2 => ContainerState::Waiting,
+            n => ContainerState::On(NodeIndex::new(u32::from(n - 3))),
         }
     }
 
-    fn walk(table: &Table, at: Whereabouts) -> Vec<InstanceId> {
+    fn walk(table: &Table, at: ContainerState) -> Vec<InstanceId> {
         let mut ids = Vec::new();
         let mut next = table.first(at);
         while let Some(slot) = next {
@@ -295,7 +295,7 @@ mod tests {
         let ticket = Ticket { slot, attempt: 7 };
         assert_eq!(table.out_for(ticket), None, "not out");
         table.slot_mut(slot).attempt = 7;
-        table.move_to(slot, Whereabouts::Out);
+        table.move_to(slot, ContainerState::Out);
         assert_eq!(table.out_for(ticket), Some(slot));
         assert_eq!(table.out_for(Ticket { slot, attempt: 6 }), None);
         assert_eq!(table.out_for(Ticket::NONE), None);

@@ -6,14 +6,14 @@
 
 use fdn_core::Millis;
 
-use super::{Competition, Load, Offer, Pass};
+use super::{Competition, GroupDemand, Load, Pass};
 use crate::Error;
 use crate::place::{Cluster, ClusterIndex, Memory, Plan, Problem, Slots};
 
 /// The evaluation of a placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Appraisal {
-    /// By offer: the latency of a call from the client and back; `None` where its clusters cannot serve it.
+    /// By demand: the latency of a call from the client and back; `None` where its clusters cannot serve it.
     pub latencies: Vec<Option<Millis>>,
     /// By cluster: the offered load.
     pub loads: Vec<Load>,
@@ -21,27 +21,27 @@ pub struct Appraisal {
     pub needed: Vec<Memory>,
 }
 
-/// Evaluates `offers` with the given tasks of each on these clusters. A split offer appears once per part, each with that part's rate.
+/// Evaluates `demands` with the given tasks of each on these clusters. A split demand appears once per part, each with that part's rate.
 /// Memory is counted but excludes nobody.
 ///
 /// # Errors
-/// When an offer's tables do not match its tasks or the clusters.
+/// When a demand's tables do not match its tasks or the clusters.
 pub fn appraise(
     pass: &Pass<'_>,
-    offers: &[(Offer<'_>, &[ClusterIndex])],
+    demands: &[(GroupDemand<'_>, &[ClusterIndex])],
 ) -> Result<Appraisal, Error> {
     let clusters: Vec<Cluster> = pass.clusters.iter().map(emptied).collect();
     let mut competition = Competition::new(&clusters, pass.network, pass.terms);
-    let longest = offers.iter().map(|(offer, _)| offer.dag.len()).max();
-    competition.shorten(longest.unwrap_or(0));
-    for (offer, places) in offers {
-        competition.come(offer, places);
+    let longest = demands.iter().map(|(demand, _)| demand.dag.len()).max();
+    competition.limit_slots(longest.unwrap_or(0));
+    for (demand, places) in demands {
+        competition.add_load(demand, places);
     }
     let loads = competition.loads.clone();
     let needed = competition.all.needed().to_vec();
-    let latencies = offers
+    let latencies = demands
         .iter()
-        .map(|(offer, places)| competition.appraise(offer, places))
+        .map(|(demand, places)| competition.appraise(demand, places))
         .collect::<Result<_, Error>>()?;
     Ok(Appraisal {
         latencies,
@@ -61,23 +61,23 @@ fn emptied(cluster: &Cluster) -> Cluster {
 }
 
 impl Competition<'_> {
-    /// The latency of a call of an offer that is part of the load, with all others present; `None` if it cannot be served.
+    /// The latency of a call of a demand that is part of the load, with all others present; `None` if it cannot be served.
     fn appraise(
         &mut self,
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         places: &[ClusterIndex],
     ) -> Result<Option<Millis>, Error> {
-        if places.len() < offer.dag.given() {
+        if places.len() < demand.dag.given() {
             return Ok(None);
         }
-        self.each_task(offer, places, Load::take);
-        self.fill_costs(offer);
-        self.each_task(offer, places, Load::add);
-        let problem = Problem::new(offer.dag, &self.clusters, self.network, offer.distance)?
+        self.each_task(demand, places, Load::take);
+        self.fill_costs(demand);
+        self.each_task(demand, places, Load::add);
+        let problem = Problem::new(demand.dag, &self.clusters, self.network, demand.distance)?
             .with_costs(&self.times)?
             .with_options(self.terms.options);
-        let problem = match offer.bars {
-            Some(bars) => problem.with_bars(bars)?,
+        let problem = match demand.constraints {
+            Some(constraints) => problem.with_constraints(constraints)?,
             None => problem,
         };
         let mut plan = Plan::default();

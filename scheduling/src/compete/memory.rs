@@ -14,7 +14,7 @@
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 
-use super::{FULL, Offer, Rate};
+use super::{FULL, GroupDemand, Rate};
 use crate::dag::{Holding, TaskIndex};
 use crate::place::{Cluster, ClusterIndex, Memory};
 
@@ -53,7 +53,7 @@ fn of_erlangs(erlangs: f64, holding: Holding) -> f64 {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     erlangs: f64,
-    offers: u32,
+    demands: u32,
     /// The number of containers for that load.
     count: f64,
 }
@@ -84,25 +84,30 @@ impl Ledger {
         &self.needed
     }
 
-    /// Adds an offer's tasks to the given clusters, by task.
-    pub(super) fn put(&mut self, offer: &Offer<'_>, places: &[ClusterIndex], clusters: &[Cluster]) {
-        self.change(offer, places, clusters, |cell, erlangs| {
+    /// Adds a demand's tasks to the given clusters, by task.
+    pub(super) fn put(
+        &mut self,
+        demand: &GroupDemand<'_>,
+        places: &[ClusterIndex],
+        clusters: &[Cluster],
+    ) {
+        self.change(demand, places, clusters, |cell, erlangs| {
             cell.erlangs += erlangs;
-            cell.offers += 1;
+            cell.demands += 1;
         });
     }
 
     /// Reverts [`Ledger::put`].
     pub(super) fn take(
         &mut self,
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         places: &[ClusterIndex],
         clusters: &[Cluster],
     ) {
-        self.change(offer, places, clusters, |cell, erlangs| {
-            cell.offers = cell.offers.saturating_sub(1);
+        self.change(demand, places, clusters, |cell, erlangs| {
+            cell.demands = cell.demands.saturating_sub(1);
             // The last group's departure clears what rounding has left.
-            cell.erlangs = if cell.offers == 0 {
+            cell.erlangs = if cell.demands == 0 {
                 0.0
             } else {
                 (cell.erlangs - erlangs).max(0.0)
@@ -112,100 +117,105 @@ impl Ledger {
 
     fn change(
         &mut self,
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         places: &[ClusterIndex],
         clusters: &[Cluster],
         step: impl Fn(&mut Cell, f64),
     ) {
-        let first = self.first(offer);
-        for (task, place) in (0..offer.dag.given()).zip(places) {
-            let Some(demand) = Demand::of(offer, task, place.get(), clusters) else {
+        let first = self.first(demand);
+        for (task, place) in (0..demand.dag.given()).zip(places) {
+            let Some(need) = MemoryDemand::of(demand, task, place.get(), clusters) else {
                 continue;
             };
             let cell = &mut self.cells[first + task * self.clusters + place.get()];
-            step(cell, demand.erlangs);
-            let count = of_erlangs(cell.erlangs, demand.holding);
+            step(cell, need.erlangs);
+            let count = of_erlangs(cell.erlangs, need.holding);
             let change = count - std::mem::replace(&mut cell.count, count);
             let needed = &mut self.needed[place.get()];
-            *needed = *needed + demand.each.times(change);
+            *needed = *needed + need.each.times(change);
         }
     }
 
-    /// The index of the first cell of an offer's app; adds its cells if it has none.
-    fn first(&mut self, offer: &Offer<'_>) -> usize {
-        if self.apps.len() <= offer.app {
-            self.apps.resize(offer.app + 1, None);
+    /// The index of the first cell of a demand's app; adds its cells if it has none.
+    fn first(&mut self, demand: &GroupDemand<'_>) -> usize {
+        if self.apps.len() <= demand.app {
+            self.apps.resize(demand.app + 1, None);
         }
-        let (cells, size) = (&mut self.cells, offer.dag.given() * self.clusters);
-        *self.apps[offer.app].get_or_insert_with(|| {
+        let (cells, size) = (&mut self.cells, demand.dag.given() * self.clusters);
+        *self.apps[demand.app].get_or_insert_with(|| {
             let first = cells.len();
             cells.resize(first + size, Cell::default());
             first
         })
     }
 
-    /// The resources that the offer's app holds on the offer's clusters, in whole containers, as (cluster, resources) by task.
+    /// The resources that the demand's app holds on the demand's clusters, in whole containers, as (cluster, resources) by task.
     pub(super) fn held(
         &self,
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         places: &[ClusterIndex],
     ) -> Vec<(usize, Resources)> {
-        let Some(first) = self.apps.get(offer.app).copied().flatten() else {
+        let Some(first) = self.apps.get(demand.app).copied().flatten() else {
             return Vec::new();
         };
-        let tasks = (0..offer.dag.given()).zip(places);
+        let tasks = (0..demand.dag.given()).zip(places);
         let there = tasks.filter(|(_, place)| place.get() < self.clusters);
         let held = there.map(|(task, place)| {
             let count = self.cells[first + task * self.clusters + place.get()].count;
-            let demand = &offer.dag.task(TaskIndex::new(task)).demand;
-            (place.get(), times(demand, count.ceil() as u64))
+            let need = &demand.dag.task(TaskIndex::new(task)).demand;
+            (place.get(), times(need, count.ceil() as u64))
         });
         held.collect()
     }
 
     /// The additional memory that a task with this demand would need on cluster `at`.
-    pub(super) fn more(&self, (app, task): (usize, usize), at: usize, demand: &Demand) -> Memory {
+    pub(super) fn more(
+        &self,
+        (app, task): (usize, usize),
+        at: usize,
+        need: &MemoryDemand,
+    ) -> Memory {
         let first = self.apps.get(app).copied().flatten();
         let cell = first.map_or_else(Cell::default, |first| {
             self.cells[first + task * self.clusters + at]
         });
-        let count = of_erlangs(cell.erlangs + demand.erlangs, demand.holding);
-        demand.each.times(count - cell.count)
+        let count = of_erlangs(cell.erlangs + need.erlangs, need.holding);
+        need.each.times(count - cell.count)
     }
 }
 
 /// A resource vector multiplied by `count`.
-fn times(demand: &Resources, count: u64) -> Resources {
+fn times(need: &Resources, count: u64) -> Resources {
     Resources {
-        cpu_milli: MilliCpu(demand.cpu_milli.get().saturating_mul(count)),
-        memory_mib: MebiBytes(demand.memory_mib.get().saturating_mul(count)),
-        gpu_memory_mib: MebiBytes(demand.gpu_memory_mib.get().saturating_mul(count)),
+        cpu_milli: MilliCpu(need.cpu_milli.get().saturating_mul(count)),
+        memory_mib: MebiBytes(need.memory_mib.get().saturating_mul(count)),
+        gpu_memory_mib: MebiBytes(need.gpu_memory_mib.get().saturating_mul(count)),
     }
 }
 
-/// The demand of one of an offer's tasks on a cluster.
+/// The demand of one of a demand's tasks on a cluster.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Demand {
+pub(super) struct MemoryDemand {
     erlangs: f64,
     holding: Holding,
     /// The memory of one container.
     each: Memory,
 }
 
-impl Demand {
+impl MemoryDemand {
     /// `None` where the task would never end, since an infinite load could not be subtracted again.
     pub(super) fn of(
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         task: usize,
         at: usize,
         clusters: &[Cluster],
     ) -> Option<Self> {
-        let factor = offer.factor(task, at, clusters.len());
-        let task = offer.dag.task(TaskIndex::new(task));
+        let factor = demand.factor(task, at, clusters.len());
+        let task = demand.dag.task(TaskIndex::new(task));
         // The same time as the load is counted with.
         let time = clusters.get(at)?.speed.time(task.mean()) * factor;
         time.is_finite().then(|| Self {
-            erlangs: offer.rate.erlangs(time),
+            erlangs: demand.rate.erlangs(time),
             holding: task.holding,
             each: Memory::of(&task.demand),
         })
@@ -250,20 +260,20 @@ mod tests {
 
     fn dag(holding: Holding, memory: u64) -> Dag {
         let mut builder = DagBuilder::new();
-        let demand = Resources::new(MilliCpu(100), MebiBytes(memory));
-        let task = builder.task("f", Millis::new(100.0), demand);
+        let need = Resources::new(MilliCpu(100), MebiBytes(memory));
+        let task = builder.task("f", Millis::new(100.0), need);
         builder.holding(task, holding);
         builder.build().expect("a task")
     }
 
-    fn offer(app: usize, dag: &Dag, rate: f64) -> Offer<'_> {
-        Offer {
+    fn demand(app: usize, dag: &Dag, rate: f64) -> GroupDemand<'_> {
+        GroupDemand {
             app,
             dag,
             distance: &[],
             rate: Rate::per_second(rate),
             before: None,
-            bars: None,
+            constraints: None,
             factors: None,
             dwells: false,
         }
@@ -282,16 +292,16 @@ mod tests {
         let (dag, clusters) = (dag(seats(10), 512), clusters(&[1.0, 4.0]));
         let mut ledger = Ledger::new(2);
         let here = [ClusterIndex::new(0)];
-        let (one, other) = (offer(3, &dag, 20.0), offer(5, &dag, 20.0));
+        let (one, other) = (demand(3, &dag, 20.0), demand(5, &dag, 20.0));
         ledger.put(&one, &here, &clusters);
         assert_eq!(ledger.needed()[0].main, 512.0);
-        let more = |offer: &Offer<'_>, at: usize| {
-            let demand = Demand::of(offer, 0, at, &clusters).expect("it ends");
-            ledger.more((offer.app, 0), at, &demand).main
+        let more = |demand: &GroupDemand<'_>, at: usize| {
+            let need = MemoryDemand::of(demand, 0, at, &clusters).expect("it ends");
+            ledger.more((demand.app, 0), at, &need).main
         };
         assert_eq!(more(&one, 0), 0.0, "L = 4 of ten seats");
         assert_eq!((more(&other, 0), more(&one, 1)), (512.0, 512.0));
-        let huge = offer(3, &dag, 400.0);
+        let huge = demand(3, &dag, 400.0);
         // L = 42 here; a fast cluster holds fewer: L = 10 there.
         assert_eq!((more(&huge, 0), more(&huge, 1)), (4.0 * 512.0, 2.0 * 512.0));
         ledger.put(&other, &here, &clusters);
@@ -304,14 +314,14 @@ mod tests {
     #[test]
     fn a_place_that_is_slower_than_its_speed_says_needs_more() {
         let (dag, clusters) = (dag(seats(10), 512), clusters(&[1.0, 1.0]));
-        let slow = Offer {
+        let slow = GroupDemand {
             factors: Some(&[10.0, 1.0]),
-            ..offer(3, &dag, 20.0)
+            ..demand(3, &dag, 20.0)
         };
         let mut ledger = Ledger::new(2);
         let more = |ledger: &Ledger, at: usize| {
-            let demand = Demand::of(&slow, 0, at, &clusters).expect("it ends");
-            ledger.more((slow.app, 0), at, &demand).main
+            let need = MemoryDemand::of(&slow, 0, at, &clusters).expect("it ends");
+            ledger.more((slow.app, 0), at, &need).main
         };
         // L = 20 and 2, of ten seats each.
         assert_eq!((more(&ledger, 0), more(&ledger, 1)), (3.0 * 512.0, 512.0));
@@ -327,8 +337,8 @@ mod tests {
         let mut ledger = Ledger::new(1);
         for at in [0, 7] {
             let place = [ClusterIndex::new(at)];
-            ledger.put(&offer(0, &dag, 20.0), &place, &clusters);
-            ledger.take(&offer(0, &dag, 20.0), &place, &clusters);
+            ledger.put(&demand(0, &dag, 20.0), &place, &clusters);
+            ledger.take(&demand(0, &dag, 20.0), &place, &clusters);
         }
         assert_eq!(ledger.needed(), [Memory::default()]);
     }
@@ -345,11 +355,11 @@ mod tests {
             let mut ledger = Ledger::new(3);
             let mut sums = [[0.0_f64; 3]; 4];
             for (app, at, rate) in &steps {
-                ledger.put(&offer(*app, &dag, *rate), &[ClusterIndex::new(*at)], &clusters);
+                ledger.put(&demand(*app, &dag, *rate), &[ClusterIndex::new(*at)], &clusters);
             }
             for (number, (app, at, rate)) in steps.iter().enumerate() {
                 if number % 2 == 0 {
-                    ledger.take(&offer(*app, &dag, *rate), &[ClusterIndex::new(*at)], &clusters);
+                    ledger.take(&demand(*app, &dag, *rate), &[ClusterIndex::new(*at)], &clusters);
                 } else {
                     sums[*app][*at] += rate;
                 }

@@ -49,15 +49,15 @@ pub use pass::Pass;
 use crate::Error;
 use crate::dag::{Dag, TaskIndex};
 use crate::place::{
-    Bars, Cluster, ClusterIndex, Costs, Exclusion, HeuOrche, Memory, Misfit, Network, Options,
-    Placer, Plan, Problem, Rooms, Slots,
+    Cluster, ClusterIndex, Constraints, Costs, Exclusion, HeuOrche, Memory, MemoryLimits, Network,
+    Options, Placer, Plan, Problem, Rejection, Slots,
 };
 use crate::steer::{Margin, justifies};
-use memory::{Demand, Ledger};
+use memory::{Ledger, MemoryDemand};
 
 /// The demand of one client group of an app.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
+pub struct GroupDemand<'a> {
     /// The app's number: groups of one app share it, and its instances. Numbers should be dense, since tables are as long as the largest.
     pub app: usize,
     /// The workflow that each call runs; the same for all groups of an app.
@@ -70,14 +70,14 @@ pub struct Offer<'a> {
     /// an out-of-range index.
     pub before: Option<&'a [ClusterIndex]>,
     /// Hard constraints of tasks and clusters; `None` if there are none.
-    pub bars: Option<&'a Bars>,
+    pub constraints: Option<&'a Constraints>,
     /// By task, then by cluster: the ratio of the measured run time to work over speed; `None` if all are 1.
     pub factors: Option<&'a [f64]>,
     /// Whether the group was moved for a gain so recently that it stays for now, unless it must leave (minimum dwell time).
     pub dwells: bool,
 }
 
-impl Offer<'_> {
+impl GroupDemand<'_> {
     /// The ratio of a task's run time to work over speed; 1 where none is given.
     fn factor(&self, task: usize, at: usize, clusters: usize) -> f64 {
         let factors = self.factors.unwrap_or_default();
@@ -86,7 +86,7 @@ impl Offer<'_> {
 
     /// The share of a cluster's slots open to a task, from 0 to 1.
     fn share(&self, task: usize, at: usize) -> f64 {
-        self.bars.map_or(1.0, |bars| bars.share(task, at))
+        self.constraints.map_or(1.0, |all| all.share(task, at))
     }
 }
 
@@ -131,14 +131,14 @@ impl Verdict {
     }
 }
 
-/// The decision about one offer.
+/// The decision about one demand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// What was decided, and why.
     pub verdict: Verdict,
-    /// The cluster of each task as given to the DAG; empty if no cluster can take the offer.
+    /// The cluster of each task as given to the DAG; empty if no cluster can take the demand.
     pub clusters: Vec<ClusterIndex>,
-    /// The latency of a call there, including expected waits but no toll; for a deferred offer, at its present clusters. Infinite if unplaced.
+    /// The latency of a call there, including expected waits but no toll; for a deferred demand, at its present clusters. Infinite if unplaced.
     pub latency: Millis,
 }
 
@@ -153,20 +153,20 @@ pub struct Competition<'a> {
     waits: Vec<Millis>,
     /// The part of `loads` from tasks that can use only a share of a cluster's slots. All these shares are assumed to be the same nodes.
     narrow: Vec<Load>,
-    /// The memory needed by all offers that are placed somewhere.
+    /// The memory needed by all demands that are placed somewhere.
     all: Ledger,
-    /// The part of `all` needed by offers that had their turn or get none.
+    /// The part of `all` needed by demands that had their turn or get none.
     decided: Ledger,
     placer: HeuOrche,
-    /// The placement costs of the current offer: run times, expected waits and tolls.
+    /// The placement costs of the current demand: run times, expected waits and tolls.
     costs: Costs,
     /// The run times and expected waits, without tolls.
     times: Costs,
-    /// The tolls of the current offer, by task and then by cluster.
+    /// The tolls of the current demand, by task and then by cluster.
     tolls: Vec<Millis>,
-    /// The mean service time of the current offer's tasks on each cluster.
+    /// The mean service time of the current demand's tasks on each cluster.
     means: Vec<Millis>,
-    rooms: Rooms,
+    memory_limits: MemoryLimits,
     best: Plan,
     old: Plan,
 }
@@ -189,7 +189,7 @@ impl<'a> Competition<'a> {
             times: Costs::default(),
             tolls: Vec::new(),
             means: Vec::new(),
-            rooms: Rooms::default(),
+            memory_limits: MemoryLimits::default(),
             best: Plan::default(),
             old: Plan::default(),
         }
@@ -207,76 +207,76 @@ impl<'a> Competition<'a> {
         self.all.needed()
     }
 
-    /// Adds the load of an offer that stays on these clusters and gets no turn.
-    pub fn settle(&mut self, offer: &Offer<'_>, clusters: &[ClusterIndex]) {
-        self.come(offer, clusters);
-        self.decided.put(offer, clusters, &self.clusters);
+    /// Adds the load of a demand that stays on these clusters and gets no turn.
+    pub fn settle(&mut self, demand: &GroupDemand<'_>, clusters: &[ClusterIndex]) {
+        self.add_load(demand, clusters);
+        self.decided.put(demand, clusters, &self.clusters);
     }
 
     /// Reverts [`Competition::settle`].
-    pub fn leave(&mut self, offer: &Offer<'_>, clusters: &[ClusterIndex]) {
-        self.go(offer, clusters);
-        self.decided.take(offer, clusters, &self.clusters);
+    pub fn leave(&mut self, demand: &GroupDemand<'_>, clusters: &[ClusterIndex]) {
+        self.remove_load(demand, clusters);
+        self.decided.take(demand, clusters, &self.clusters);
     }
 
-    fn come(&mut self, offer: &Offer<'_>, clusters: &[ClusterIndex]) {
-        self.each_task(offer, clusters, Load::add);
-        self.all.put(offer, clusters, &self.clusters);
+    fn add_load(&mut self, demand: &GroupDemand<'_>, clusters: &[ClusterIndex]) {
+        self.each_task(demand, clusters, Load::add);
+        self.all.put(demand, clusters, &self.clusters);
     }
 
-    fn go(&mut self, offer: &Offer<'_>, clusters: &[ClusterIndex]) {
-        self.each_task(offer, clusters, Load::take);
-        self.all.take(offer, clusters, &self.clusters);
+    fn remove_load(&mut self, demand: &GroupDemand<'_>, clusters: &[ClusterIndex]) {
+        self.each_task(demand, clusters, Load::take);
+        self.all.take(demand, clusters, &self.clusters);
     }
 
     fn each_task(
         &mut self,
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         clusters: &[ClusterIndex],
         change: impl Fn(&mut Load, Rate, Millis),
     ) {
-        for (task, cluster) in (0..offer.dag.given()).zip(clusters) {
+        for (task, cluster) in (0..demand.dag.given()).zip(clusters) {
             let at = cluster.get();
             if let (Some(load), Some(narrow)) = (self.loads.get_mut(at), self.narrow.get_mut(at)) {
-                let mean = offer.dag.task(TaskIndex::new(task)).mean();
-                let factor = offer.factor(task, at, self.clusters.len());
+                let mean = demand.dag.task(TaskIndex::new(task)).mean();
+                let factor = demand.factor(task, at, self.clusters.len());
                 let time = self.clusters[at].speed.time(mean) * factor;
                 // A cluster that runs nothing gets no load: an infinite load could never be subtracted again.
                 if time.is_finite() {
-                    change(load, offer.rate, time);
+                    change(load, demand.rate, time);
                     self.waits[at] = load.present_wait(self.terms.horizon);
-                    if offer.share(task, at) < 1.0 {
-                        change(narrow, offer.rate, time);
+                    if demand.share(task, at) < 1.0 {
+                        change(narrow, demand.rate, time);
                     }
                 }
             }
         }
     }
 
-    /// Gives each offer its turn, in descending order of load at speed 1, ties by position. `decided` is called in the order of the
-    /// turns, with the offer's position, the problem that was solved and the outcome.
+    /// Gives each demand its turn, in descending order of load at speed 1, ties by position. `decided` is called in the order of the
+    /// turns, with the demand's position, the problem that was solved and the outcome.
     ///
     /// # Errors
-    /// When an offer's tables do not match its tasks or the clusters.
+    /// When a demand's tables do not match its tasks or the clusters.
     pub fn run(
         &mut self,
-        offers: &[Offer<'_>],
+        demands: &[GroupDemand<'_>],
         moves: &mut Moves,
         mut decided: impl FnMut(usize, &Problem<'_>, &Outcome),
     ) -> Result<(), Error> {
-        let longest = offers.iter().map(|offer| offer.dag.len()).max();
-        self.shorten(longest.unwrap_or(0));
-        for offer in offers {
-            self.come(offer, offer.before.unwrap_or_default());
+        let longest = demands.iter().map(|demand| demand.dag.len()).max();
+        self.limit_slots(longest.unwrap_or(0));
+        for demand in demands {
+            self.add_load(demand, demand.before.unwrap_or_default());
         }
-        let work: Vec<f64> = offers.iter().map(work).collect();
+        let work: Vec<f64> = demands.iter().map(work).collect();
         let total: f64 = work.iter().sum();
-        let mut turns: Vec<usize> = (0..offers.len()).collect();
+        let mut turns: Vec<usize> = (0..demands.len()).collect();
         turns.sort_by(|a, b| work[*b].total_cmp(&work[*a]).then(a.cmp(b)));
         for at in turns {
             let part = if total > 0.0 { work[at] / total } else { 0.0 };
-            let cost = Cost(f64::midpoint(part, 1.0 / offers.len() as f64));
-            self.turn(&offers[at], cost, moves, |problem, outcome| {
+            let cost = Cost(f64::midpoint(part, 1.0 / demands.len() as f64));
+            self.plan_group(&demands[at], cost, moves, |problem, outcome| {
                 decided(at, problem, outcome);
             })?;
         }
@@ -284,7 +284,7 @@ impl<'a> Competition<'a> {
     }
 
     /// Limits each cluster to `tasks` slots, those that are free first: a job of that many tasks uses no more.
-    fn shorten(&mut self, tasks: usize) {
+    fn limit_slots(&mut self, tasks: usize) {
         for cluster in &mut self.clusters {
             if cluster.slots.len() > tasks {
                 let mut free = cluster.slots.available();
@@ -294,54 +294,54 @@ impl<'a> Competition<'a> {
         }
     }
 
-    fn turn(
+    fn plan_group(
         &mut self,
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         cost: Cost,
         moves: &mut Moves,
         decided: impl FnOnce(&Problem<'_>, &Outcome),
     ) -> Result<(), Error> {
-        let before = offer.before.unwrap_or_default();
-        let held = self.all.held(offer, before);
-        self.go(offer, before);
-        self.fill_costs(offer);
-        self.fill_rooms(offer, before);
+        let before = demand.before.unwrap_or_default();
+        let held = self.all.held(demand, before);
+        self.remove_load(demand, before);
+        self.fill_costs(demand);
+        self.fill_memory_limits(demand, before);
         let mut clusters = std::mem::take(&mut self.clusters);
-        let outcome = with_back(&mut clusters, &held, |clusters| {
-            self.decide(clusters, offer, cost, moves, decided)
+        let outcome = with_own_holdings_free(&mut clusters, &held, |clusters| {
+            self.decide(clusters, demand, cost, moves, decided)
         });
         self.clusters = clusters;
         let outcome = outcome?;
-        // An offer that no cluster can take stays where it was and keeps its load there.
+        // A demand that no cluster can take stays where it was and keeps its load there.
         let there = if outcome.verdict == Verdict::Unplaced {
             before
         } else {
             &outcome.clusters
         };
-        self.come(offer, there);
-        self.decided.put(offer, there, &self.clusters);
+        self.add_load(demand, there);
+        self.decided.put(demand, there, &self.clusters);
         Ok(())
     }
 
-    /// The memory that the offer's tasks need of each cluster, and what is left there: beside the offers that had their turn on its
-    /// present clusters, beside all offers elsewhere.
-    fn fill_rooms(&mut self, offer: &Offer<'_>, before: &[ClusterIndex]) {
+    /// The memory that the demand's tasks need of each cluster, and what is left there: beside the demands that had their turn on its
+    /// present clusters, beside all demands elsewhere.
+    fn fill_memory_limits(&mut self, demand: &GroupDemand<'_>, before: &[ClusterIndex]) {
         let Self {
             clusters,
             all,
             decided,
-            rooms,
+            memory_limits,
             ..
         } = self;
         let more = |ledger: &Ledger, task: usize, at: usize| {
-            let demand = Demand::of(offer, task, at, clusters);
-            demand.map_or_else(Memory::default, |demand| {
-                ledger.more((offer.app, task), at, &demand)
+            let need = MemoryDemand::of(demand, task, at, clusters);
+            need.map_or_else(Memory::default, |need| {
+                ledger.more((demand.app, task), at, &need)
             })
         };
         let stays = |task: usize, at: usize| before.get(task).is_some_and(|p| p.get() == at);
-        rooms.refill(
-            (offer.dag.given(), clusters.len()),
+        memory_limits.refill(
+            (demand.dag.given(), clusters.len()),
             |task, at| {
                 let alone = more(decided, task, at);
                 if stays(task, at) {
@@ -352,9 +352,9 @@ impl<'a> Competition<'a> {
                 if !is_in(before, at) {
                     return need;
                 }
-                // Where another of its tasks was, what is left is counted beside the decided offers only, which is more than for a newcomer;
-                // and that other task may need more beside all offers than it does alone. Both differences are added to the need.
-                let others = (0..offer.dag.given()).filter(|other| stays(*other, at));
+                // Where another of its tasks was, what is left is counted beside the decided demands only, which is more than for a newcomer;
+                // and that other task may need more beside all demands than it does alone. Both differences are added to the need.
+                let others = (0..demand.dag.given()).filter(|other| stays(*other, at));
                 let rest = all.needed()[at] - decided.needed()[at];
                 need.beside(others.fold(rest, |rest, other| {
                     let alone = more(decided, other, at);
@@ -368,8 +368,8 @@ impl<'a> Competition<'a> {
         );
     }
 
-    /// Run times plus the waits that the offer would meet if all of it came there, without and with tolls.
-    fn fill_costs(&mut self, offer: &Offer<'_>) {
+    /// Run times plus the waits that the demand would meet if all of it came there, without and with tolls.
+    fn fill_costs(&mut self, demand: &GroupDemand<'_>) {
         let Self {
             clusters,
             loads,
@@ -382,22 +382,22 @@ impl<'a> Competition<'a> {
             terms,
             ..
         } = self;
-        let tasks = offer.dag.given();
-        let whole = whole(offer.dag);
-        let task_of = |task: usize| offer.dag.task(TaskIndex::new(task));
+        let tasks = demand.dag.given();
+        let whole = whole(demand.dag);
+        let task_of = |task: usize| demand.dag.task(TaskIndex::new(task));
         let count = clusters.len();
         means.clear();
         // Each task loads the cluster with its own run time; the queue is modelled with as many runs per call, each of the mean run time.
         means.extend(clusters.iter().enumerate().map(|(at, cluster)| {
-            let sum = match offer.factors {
+            let sum = match demand.factors {
                 None => cluster.speed.time(whole),
                 Some(_) => (0..tasks).fold(Millis::ZERO, |sum, task| {
-                    sum + cluster.speed.time(task_of(task).mean()) * offer.factor(task, at, count)
+                    sum + cluster.speed.time(task_of(task).mean()) * demand.factor(task, at, count)
                 }),
             };
             Millis::new(sum.get() / tasks as f64)
         }));
-        let calls = Rate::per_second(offer.rate.get() * tasks as f64);
+        let calls = Rate::per_second(demand.rate.get() * tasks as f64);
         tolls.clear();
         times.refill(tasks, count, |task, at| {
             let mean = means[at];
@@ -405,7 +405,7 @@ impl<'a> Competition<'a> {
                 tolls.push(Millis::ZERO);
                 return Millis::INFINITY;
             }
-            let share = offer.share(task, at);
+            let share = demand.share(task, at);
             let (load, present) = if share >= 1.0 {
                 (loads[at], waits[at])
             } else {
@@ -414,7 +414,7 @@ impl<'a> Competition<'a> {
             };
             let (wait, toll) = load.wait_and_toll((calls, mean), present, terms.horizon);
             tolls.push(toll);
-            clusters[at].speed.time(task_of(task).work) * offer.factor(task, at, count) + wait
+            clusters[at].speed.time(task_of(task).work) * demand.factor(task, at, count) + wait
         });
         costs.refill(tasks, count, |task, at| {
             times.get(task, at) + tolls[task * count + at]
@@ -424,42 +424,42 @@ impl<'a> Competition<'a> {
     fn decide(
         &mut self,
         clusters: &[Cluster],
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         cost: Cost,
         moves: &mut Moves,
         decided: impl FnOnce(&Problem<'_>, &Outcome),
     ) -> Result<Outcome, Error> {
         let costs = std::mem::take(&mut self.costs);
         let times = std::mem::take(&mut self.times);
-        let mut rooms = std::mem::take(&mut self.rooms);
+        let mut memory_limits = std::mem::take(&mut self.memory_limits);
         let outcome = self.outcome(
             clusters,
-            ((&costs, &times), &mut rooms),
-            offer,
+            ((&costs, &times), &mut memory_limits),
+            demand,
             (cost, moves),
             decided,
         );
-        (self.costs, self.times, self.rooms) = (costs, times, rooms);
+        (self.costs, self.times, self.memory_limits) = (costs, times, memory_limits);
         outcome
     }
 
     fn outcome(
         &mut self,
         clusters: &[Cluster],
-        (costs, rooms): ((&Costs, &Costs), &mut Rooms),
-        offer: &Offer<'_>,
+        (costs, memory_limits): ((&Costs, &Costs), &mut MemoryLimits),
+        demand: &GroupDemand<'_>,
         (cost, moves): (Cost, &mut Moves),
         decided: impl FnOnce(&Problem<'_>, &Outcome),
     ) -> Result<Outcome, Error> {
-        let stays = match offer.before {
+        let stays = match demand.before {
             None => None,
             Some(before) => {
-                let problem = self.problem(clusters, offer, (costs, rooms))?;
+                let problem = self.problem(clusters, demand, (costs, memory_limits))?;
                 let assigned = |task: TaskIndex| before.get(task.get()).copied();
                 let stays = self.placer.evaluate_into(&problem, assigned, &mut self.old);
                 if stays.is_ok() {
                     let share = self.terms.margin.get();
-                    rooms.withhold(|at| {
+                    memory_limits.withhold(|at| {
                         let part = if is_in(before, at) { 0.0 } else { share };
                         Memory::of(&clusters[at].capacity).times(part)
                     });
@@ -467,11 +467,12 @@ impl<'a> Competition<'a> {
                 Some(stays)
             }
         };
-        let problem = self.problem(clusters, offer, (costs, rooms))?;
+        let problem = self.problem(clusters, demand, (costs, memory_limits))?;
         let placed = self.placer.place_into(&problem, &mut self.best).is_ok();
-        let mut outcome = self.judge(offer, stays, placed, (cost, moves));
+        let mut outcome = self.choose_outcome(demand, stays, placed, (cost, moves));
         if outcome.verdict != Verdict::Unplaced {
-            outcome.latency = self.felt(&problem.with_costs(costs.1)?, &outcome.clusters);
+            outcome.latency =
+                self.latency_without_tolls(&problem.with_costs(costs.1)?, &outcome.clusters);
         }
         decided(&problem, &outcome);
         Ok(outcome)
@@ -480,34 +481,40 @@ impl<'a> Competition<'a> {
     fn problem<'b>(
         &self,
         clusters: &'b [Cluster],
-        offer: &Offer<'b>,
-        (costs, rooms): ((&'b Costs, &'b Costs), &'b Rooms),
+        demand: &GroupDemand<'b>,
+        (costs, memory_limits): ((&'b Costs, &'b Costs), &'b MemoryLimits),
     ) -> Result<Problem<'b>, Error>
     where
         'a: 'b,
     {
-        let problem = Problem::new(offer.dag, clusters, self.network, offer.distance)?;
-        let problem = problem.with_tolls(costs.0, costs.1)?.with_rooms(rooms)?;
-        let problem = match offer.bars {
-            Some(bars) => problem.with_bars(bars)?,
+        let problem = Problem::new(demand.dag, clusters, self.network, demand.distance)?;
+        let problem = problem
+            .with_tolls(costs.0, costs.1)?
+            .with_memory_limits(memory_limits)?;
+        let problem = match demand.constraints {
+            Some(constraints) => problem.with_constraints(constraints)?,
             None => problem,
         };
         Ok(problem.with_options(self.terms.options))
     }
 
     /// The latency of a call on these clusters, without tolls.
-    fn felt(&mut self, problem: &Problem<'_>, clusters: &[ClusterIndex]) -> Millis {
+    fn latency_without_tolls(
+        &mut self,
+        problem: &Problem<'_>,
+        clusters: &[ClusterIndex],
+    ) -> Millis {
         let assigned = |task: TaskIndex| clusters.get(task.get()).copied();
         let served = self.placer.evaluate_into(problem, assigned, &mut self.old);
         served.map_or(Millis::INFINITY, |()| self.old.latency())
     }
 
-    /// Decides about an offer: `stays` says whether it can remain where it is (`None` if it is nowhere), `placed` whether the placer
+    /// Decides about a demand: `stays` says whether it can remain where it is (`None` if it is nowhere), `placed` whether the placer
     /// found clusters.
-    fn judge(
+    fn choose_outcome(
         &self,
-        offer: &Offer<'_>,
-        stays: Option<Result<(), Misfit>>,
+        demand: &GroupDemand<'_>,
+        stays: Option<Result<(), Rejection>>,
         placed: bool,
         (cost, moves): (Cost, &mut Moves),
     ) -> Outcome {
@@ -520,8 +527,8 @@ impl<'a> Competition<'a> {
                 };
             }
             (None, true) => Verdict::First,
-            (Some(Err(misfit)), true) => Verdict::Failed(misfit.exclusion),
-            (Some(Ok(())), true) => self.weigh(offer.dwells, cost, moves),
+            (Some(Err(rejection)), true) => Verdict::Failed(rejection.exclusion),
+            (Some(Ok(())), true) => self.decide_move(demand.dwells, cost, moves),
             (Some(Ok(())), false) => Verdict::StillBest,
         };
         let plan = if verdict.moves() {
@@ -529,7 +536,7 @@ impl<'a> Competition<'a> {
         } else {
             &self.old
         };
-        let placements = &plan.placements()[..offer.dag.given()];
+        let placements = &plan.placements()[..demand.dag.given()];
         Outcome {
             verdict,
             clusters: placements
@@ -540,7 +547,7 @@ impl<'a> Competition<'a> {
         }
     }
 
-    fn weigh(&self, dwells: bool, cost: Cost, moves: &mut Moves) -> Verdict {
+    fn decide_move(&self, dwells: bool, cost: Cost, moves: &mut Moves) -> Verdict {
         let (old, new) = (self.old.latency(), self.best.latency());
         if old <= new {
             Verdict::StillBest
@@ -561,7 +568,7 @@ fn is_in(clusters: &[ClusterIndex], at: usize) -> bool {
 
 /// Calls `act` with the app's own holdings counted as free, so that no group is excluded by the instances of its own app; restores the
 /// clusters after.
-fn with_back<T>(
+fn with_own_holdings_free<T>(
     clusters: &mut [Cluster],
     held: &[(usize, Resources)],
     act: impl FnOnce(&[Cluster]) -> T,
@@ -588,6 +595,6 @@ fn whole(dag: &Dag) -> Millis {
 }
 
 /// A group's offered load at speed 1, in erlangs.
-fn work(offer: &Offer<'_>) -> f64 {
-    offer.rate.erlangs(whole(offer.dag))
+fn work(demand: &GroupDemand<'_>) -> f64 {
+    demand.rate.erlangs(whole(demand.dag))
 }

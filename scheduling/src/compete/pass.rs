@@ -1,6 +1,6 @@
 //! A planning pass as a function of its inputs, so that it can be replayed elsewhere, exact to the last bit ([`crate::record`]).
 
-use super::{Competition, Moves, Offer, Outcome, Terms};
+use super::{Competition, GroupDemand, Moves, Outcome, Terms};
 use crate::Error;
 use crate::place::{Cluster, Network, Problem};
 
@@ -15,27 +15,27 @@ pub struct Pass<'a> {
     /// The parameters of the decision.
     pub terms: Terms,
     /// Groups that stay where they were and have no turn; their load counts.
-    pub settled: &'a [Offer<'a>],
+    pub settled: &'a [GroupDemand<'a>],
     /// Groups that are decided about.
-    pub offers: &'a [Offer<'a>],
+    pub demands: &'a [GroupDemand<'a>],
 }
 
 impl<'a> Pass<'a> {
-    /// Runs the pass. `decided` is called in the order of the turns, with the offer's position, the problem that was solved and the
+    /// Runs the pass. `decided` is called in the order of the turns, with the demand's position, the problem that was solved and the
     /// outcome; the returned competition holds the resulting load of each cluster.
     ///
     /// # Errors
-    /// When an offer's tables do not match its tasks or the clusters.
+    /// When a demand's tables do not match its tasks or the clusters.
     pub fn run(
         &self,
         moves: &mut Moves,
         decided: impl FnMut(usize, &Problem<'_>, &Outcome),
     ) -> Result<Competition<'a>, Error> {
         let mut competition = Competition::new(self.clusters, self.network, self.terms);
-        for offer in self.settled {
-            competition.settle(offer, offer.before.unwrap_or_default());
+        for demand in self.settled {
+            competition.settle(demand, demand.before.unwrap_or_default());
         }
-        competition.run(self.offers, moves, decided)?;
+        competition.run(self.demands, moves, decided)?;
         Ok(competition)
     }
 }

@@ -3,7 +3,7 @@
 use fdn_core::Millis;
 
 use super::container::State;
-use super::event::{Action, Why};
+use super::event::{Action, ReleaseReason};
 use super::id::{ContainerId, FunctionIndex, WorkerIndex};
 use super::keep_alive::Keep;
 use super::refusal::Refusal;
@@ -74,7 +74,7 @@ impl Scheduler {
         while released < count
             && let Some((_, row)) = self.functions[function.get()].idle.last()
         {
-            self.release(row, Why::Surplus, actions);
+            self.release(row, ReleaseReason::Surplus, actions);
             released += 1;
         }
         if released > 0 {
@@ -99,7 +99,7 @@ impl Scheduler {
             return false;
         };
         let rank = self.containers.get(row).rank;
-        self.release(row, Why::Evicted, actions);
+        self.release(row, ReleaseReason::Evicted, actions);
         self.keep_alive.evicted(rank);
         self.dispatch(actions);
         true

@@ -3,7 +3,7 @@
 use fdn_core::Millis;
 
 use super::container::{Claim, State};
-use super::event::{Action, Why};
+use super::event::{Action, ReleaseReason};
 use super::id::{FunctionIndex, WorkerIndex};
 use super::order::{Order, left};
 use super::queue::Queued;
@@ -121,7 +121,7 @@ impl Scheduler {
                 .victim(worker)
                 .expect("free and idle memory suffice");
             let rank = self.containers.get(victim).rank;
-            self.release(victim, Why::Evicted, actions);
+            self.release(victim, ReleaseReason::Evicted, actions);
             self.keep_alive.evicted(rank);
         }
     }

@@ -41,7 +41,7 @@ pub enum Action {
         /// Its worker.
         worker: WorkerIndex,
         /// The reason, for metrics and logs.
-        why: Why,
+        why: ReleaseReason,
     },
     /// Preempt an invocation and keep its container; it continues later, here or elsewhere.
     Interrupt {
@@ -59,7 +59,7 @@ pub enum Action {
 
 /// Why an idle container is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ReleaseReason {
     /// Another container needs its memory.
     Evicted,
     /// Its keep-alive time has passed.

@@ -13,7 +13,7 @@ use super::weight::Weight;
 
 /// The activity of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     /// It is being loaded for an invocation.
     Loading,
     /// It executes an invocation.
@@ -36,7 +36,7 @@ pub struct ContainerView {
     /// What it holds of the worker.
     pub memory: Weight,
     /// Its activity.
-    pub doing: Doing,
+    pub activity: Activity,
 }
 
 /// A snapshot of a worker.
@@ -103,11 +103,11 @@ impl Scheduler {
                 function: FunctionIndex::from_raw(container.function),
                 worker: WorkerIndex::from_raw(container.worker),
                 memory: Weight(container.memory),
-                doing: match container.state {
-                    State::Loading(_) => Doing::Loading,
-                    State::Running { .. } => Doing::Running,
-                    State::Warming | State::Ahead | State::Gone => Doing::Warming,
-                    State::Idle => Doing::Idle,
+                activity: match container.state {
+                    State::Loading(_) => Activity::Loading,
+                    State::Running { .. } => Activity::Running,
+                    State::Warming | State::Ahead | State::Gone => Activity::Warming,
+                    State::Idle => Activity::Idle,
                 },
             })
     }
@@ -116,7 +116,7 @@ impl Scheduler {
     ///
     /// Complexity: O(n log n), n containers.
     #[must_use]
-    pub fn idle_by_standing(&self) -> Vec<ContainerId> {
+    pub fn idle_in_eviction_order(&self) -> Vec<ContainerId> {
         let idle = self.containers.rows();
         let mut idle: Vec<_> = idle
             .filter(|(_, container)| container.state == State::Idle)

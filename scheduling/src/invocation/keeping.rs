@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::container::State;
-use super::event::{Action, Why};
+use super::event::{Action, ReleaseReason};
 use super::id::{FunctionIndex, WorkerIndex};
 use super::keep_alive::Keep;
 use super::order::Rank;
@@ -71,7 +71,7 @@ impl Scheduler {
             }
         }
         if self.workers.is_overfull(worker) && self.containers.get(row).state == State::Idle {
-            self.release(row, Why::Shrunk, actions);
+            self.release(row, ReleaseReason::Shrunk, actions);
         }
     }
 
@@ -84,7 +84,7 @@ impl Scheduler {
         if self.functions[function.get()].is_scaled {
             self.let_go(row);
         } else {
-            self.release(row, Why::NotNeededYet, actions);
+            self.release(row, ReleaseReason::NotNeededYet, actions);
         }
     }
 
@@ -113,7 +113,7 @@ impl Scheduler {
     }
 
     /// Removes an idle container.
-    pub(super) fn release(&mut self, row: u32, why: Why, actions: &mut Vec<Action>) {
+    pub(super) fn release(&mut self, row: u32, why: ReleaseReason, actions: &mut Vec<Action>) {
         actions.push(Action::Release {
             container: self.containers.id(row),
             worker: WorkerIndex::from_raw(self.containers.get(row).worker),
@@ -170,7 +170,7 @@ impl Scheduler {
             if self.functions[function as usize].is_scaled {
                 self.let_go(row);
             } else {
-                self.release(row, Why::Expired, actions);
+                self.release(row, ReleaseReason::Expired, actions);
             }
         }
     }

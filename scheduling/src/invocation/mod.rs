@@ -104,9 +104,9 @@ mod weight;
 mod worker;
 
 pub use admission_queue::{AdmissionQueue, Candidate};
-pub use event::{Action, Why};
+pub use event::{Action, ReleaseReason};
 pub use id::{ContainerId, FunctionIndex, RequestId, Ticket, WorkerIndex};
-pub use inspect::{ContainerView, Doing, WorkerView};
+pub use inspect::{Activity, ContainerView, WorkerView};
 pub use keep_alive::{
     Fixed, Gdsf, Histogram, HistogramSettings, KEEP_DEFAULT, Keep, KeepAlive, Lru,
 };

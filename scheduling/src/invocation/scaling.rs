@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use fdn_core::Millis;
 
 use super::container::State;
-use super::event::{Action, Why};
+use super::event::{Action, ReleaseReason};
 use super::id::FunctionIndex;
 use super::refusal::Refusal;
 use super::scheduler::Scheduler;
@@ -82,7 +82,7 @@ impl Scheduler {
             let Some(row) = self.first_let_go(function) else {
                 break;
             };
-            self.release(row, Why::Expired, actions);
+            self.release(row, ReleaseReason::Expired, actions);
         }
         self.dispatch(actions);
         let mut loaded = 0;

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fdn_core::Millis;
 use fdn_core::device::Percent;
 
-use super::event::{Action, Why};
+use super::event::{Action, ReleaseReason};
 use super::id::FunctionIndex;
 use super::order::Rank;
 use super::refusal::Refusal;
@@ -63,7 +63,7 @@ pub(super) struct Part {
 
 /// The owner of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whose {
+enum GroupOwner {
     /// Not named: the group is its owner's only one.
     Unknown(u64),
     Owner(u128),
@@ -71,13 +71,13 @@ enum Whose {
 
 /// The holdings of containers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct Holdings {
     all: u64,
     /// The part of `all` that idle containers hold.
     idle: u64,
 }
 
-impl Held {
+impl Holdings {
     const fn busy(self) -> u64 {
         self.all - self.idle
     }
@@ -95,8 +95,8 @@ impl Held {
 
 #[derive(Clone, Debug)]
 struct Group {
-    whose: Whose,
-    held: Held,
+    whose: GroupOwner,
+    held: Holdings,
     functions: BTreeSet<u32>,
     /// Whether a function of it is left out because of the group's share.
     is_short: bool,
@@ -105,10 +105,10 @@ struct Group {
 }
 
 impl Group {
-    fn new(whose: Whose) -> Self {
+    fn new(whose: GroupOwner) -> Self {
         Self {
             whose,
-            held: Held::default(),
+            held: Holdings::default(),
             functions: BTreeSet::new(),
             is_short: false,
             is_short_of_owner: false,
@@ -118,7 +118,7 @@ impl Group {
 
 #[derive(Clone, Debug, Default)]
 struct Owner {
-    held: Held,
+    held: Holdings,
     groups: BTreeSet<u64>,
 }
 
@@ -127,15 +127,15 @@ struct Owner {
 pub(super) struct Shares {
     bounds: Option<Bounds>,
     groups: BTreeMap<u64, Group>,
-    owners: BTreeMap<Whose, Owner>,
-    held: Held,
+    owners: BTreeMap<GroupOwner, Owner>,
+    held: Holdings,
     /// Owners with functions left out because of the owner's share, and the smallest container among those.
-    short: BTreeMap<Whose, u64>,
+    short: BTreeMap<GroupOwner, u64>,
 }
 
 impl Shares {
     /// Applies a change to the holdings of a group, of its owner and of all.
-    fn change(&mut self, part: Option<Part>, change: impl Fn(&mut Held, u64)) {
+    fn change(&mut self, part: Option<Part>, change: impl Fn(&mut Holdings, u64)) {
         let Some(Part { group, memory }) = part else {
             return;
         };
@@ -172,7 +172,7 @@ impl Shares {
 
     /// The group with this number, without an owner if it is new.
     fn group_or_new(&mut self, number: u64) -> &mut Group {
-        let (whose, owners) = (Whose::Unknown(number), &mut self.owners);
+        let (whose, owners) = (GroupOwner::Unknown(number), &mut self.owners);
         self.groups.entry(number).or_insert_with(|| {
             owners.entry(whose).or_default().groups.insert(number);
             Group::new(whose)
@@ -180,7 +180,7 @@ impl Shares {
     }
 
     /// Subtracts a group's holdings from its owner, who is removed with the last group.
-    fn disown(&mut self, number: u64, whose: Whose, held: Held) {
+    fn disown(&mut self, number: u64, whose: GroupOwner, held: Holdings) {
         let Some(owner) = self.owners.get_mut(&whose) else {
             return;
         };
@@ -206,7 +206,7 @@ impl Shares {
     }
 
     /// Whether an owner may hold this much more, as it is or (`once_released`) after its idle containers are released.
-    fn fits_owner(&self, whose: Whose, memory: u64, once_released: bool) -> bool {
+    fn fits_owner(&self, whose: GroupOwner, memory: u64, once_released: bool) -> bool {
         let (Some(bounds), Some(owner)) = (self.bounds, self.owners.get(&whose)) else {
             return true;
         };
@@ -220,7 +220,7 @@ impl Shares {
         !is_bound || held.saturating_add(memory) <= most_of(left, bounds.owner)
     }
 
-    fn whose(&self, part: Part) -> Option<Whose> {
+    fn whose(&self, part: Part) -> Option<GroupOwner> {
         Some(self.groups.get(&part.group)?.whose)
     }
 
@@ -277,7 +277,7 @@ impl Scheduler {
 
     /// Sets the owner of a group; before, the group is its owner's only one. Unknown groups are ignored.
     pub fn set_owner(&mut self, now: Millis, group: u64, owner: u128, actions: &mut Vec<Action>) {
-        let whose = Whose::Owner(owner);
+        let whose = GroupOwner::Owner(owner);
         let shares = &mut self.shares;
         let Some(known) = shares.groups.get_mut(&group) else {
             return;
@@ -394,7 +394,7 @@ impl Scheduler {
 
     fn evict_for_share(&mut self, victim: u32, actions: &mut Vec<Action>) {
         let rank = self.containers.get(victim).rank;
-        self.release(victim, Why::Evicted, actions);
+        self.release(victim, ReleaseReason::Evicted, actions);
         self.keep_alive.evicted(rank);
     }
 
@@ -431,7 +431,7 @@ impl Scheduler {
         let shares = &self.shares;
         let short = shares.short.iter();
         let may = short.filter(|(whose, least)| shares.fits_owner(**whose, **least, true));
-        let may: Vec<Whose> = may.map(|(whose, _)| *whose).collect();
+        let may: Vec<GroupOwner> = may.map(|(whose, _)| *whose).collect();
         for whose in may {
             self.shares.short.remove(&whose);
             let owner = self.shares.owners.get(&whose);

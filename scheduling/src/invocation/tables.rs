@@ -3,7 +3,7 @@
 use fdn_core::Millis;
 
 use super::container::State;
-use super::event::{Action, Why};
+use super::event::{Action, ReleaseReason};
 use super::heap::Heap;
 use super::id::{FunctionIndex, WorkerIndex};
 use super::learn::LiveProfile;
@@ -88,7 +88,7 @@ impl Scheduler {
         }
         self.advance(now);
         while let Some((_, container)) = self.functions[function.get()].idle.peek() {
-            self.release(container, Why::Retired, actions);
+            self.release(container, ReleaseReason::Retired, actions);
         }
         self.reloads.remove(function.raw());
         self.leave_group(function);
@@ -138,7 +138,7 @@ impl Scheduler {
         while self.workers.is_overfull(worker.raw())
             && let Some(victim) = self.workers.victim(worker.raw())
         {
-            self.release(victim, Why::Shrunk, actions);
+            self.release(victim, ReleaseReason::Shrunk, actions);
         }
         self.readmit();
         self.dispatch(actions);

@@ -20,18 +20,19 @@ impl<W: Work> Online<W> {
                 limits,
             });
         }
-        if distance.len() != self.lanes.len() {
+        if distance.len() != self.cluster_states.len() {
             return Err(Refused::Problem(ProblemError::Size {
                 what: "distances",
                 given: distance.len(),
-                wanted: self.lanes.len(),
+                wanted: self.cluster_states.len(),
             }));
         }
         if distance.iter().any(|d| *d < Millis::ZERO) {
             return Err(Refused::Problem(ProblemError::Negative("a distance")));
         }
         let homeless = work.dag().indices().find(|task| {
-            (0..self.lanes.len()).all(|p| self.exclusion(work, distance[p], *task, p).is_some())
+            (0..self.cluster_states.len())
+                .all(|p| self.exclusion(work, distance[p], *task, p).is_some())
         });
         homeless.map_or(Ok(()), |task| {
             Err(self.infeasible(work, distance, task).into())
@@ -46,19 +47,21 @@ impl<W: Work> Online<W> {
         task: TaskIndex,
         p: usize,
     ) -> Option<Exclusion> {
-        let lane = &self.lanes[p];
+        let cluster_state = &self.cluster_states[p];
         let wanted = work.dag().task(task).demand;
-        let room = [lane.capacity, lane.largest];
-        match lane.availability {
+        let room = [cluster_state.capacity, cluster_state.largest];
+        match cluster_state.availability {
             Availability::Down => Some(Exclusion::Down),
             Availability::Draining => Some(Exclusion::Draining),
-            Availability::Up if !lane.is_open() => Some(Exclusion::NoSlots),
+            Availability::Up if !cluster_state.is_open() => Some(Exclusion::NoSlots),
             Availability::Up if !distance.is_finite() => Some(Exclusion::OutOfReach),
-            Availability::Up if lane.slow && work.follows_speed() => Some(Exclusion::TooSlow),
+            Availability::Up if cluster_state.slow && work.follows_speed() => {
+                Some(Exclusion::TooSlow)
+            }
             Availability::Up => match room.into_iter().find(|free| !wanted.fits(free)) {
                 Some(free) => Some(Exclusion::Shortage { wanted, free }),
                 None => {
-                    let time = work.time(task, ClusterIndex::new(p), lane.speed);
+                    let time = work.time(task, ClusterIndex::new(p), cluster_state.speed);
                     (!time.is_finite()).then_some(Exclusion::NeverFinishes)
                 }
             },
@@ -68,31 +71,31 @@ impl<W: Work> Online<W> {
     pub(super) fn infeasible(&self, work: &W, distance: &[Millis], task: TaskIndex) -> Infeasible {
         let why = |p: usize| {
             let why = self.exclusion(work, distance[p], task, p);
-            let id = self.lanes[p].id.clone();
+            let id = self.cluster_states[p].id.clone();
             (id, why.unwrap_or(Exclusion::NeverFinishes))
         };
         Infeasible {
             task,
             name: work.dag().task(task).name.clone(),
-            clusters: (0..self.lanes.len()).map(why).collect(),
+            clusters: (0..self.cluster_states.len()).map(why).collect(),
         }
     }
 
     /// Whether a container of a job may be bound to a cluster, apart from resources that others hold.
     pub(super) fn is_usable(&self, job: &Job<W>, task: TaskIndex, p: usize) -> bool {
-        let lane = &self.lanes[p];
+        let cluster_state = &self.cluster_states[p];
         let demand = &job.dag().task(task).demand;
-        lane.is_open()
+        cluster_state.is_open()
             && job.distance[p].is_finite()
-            && !(lane.slow && job.work().follows_speed())
-            && demand.fits(&lane.capacity)
-            && demand.fits(&lane.largest)
+            && !(cluster_state.slow && job.work().follows_speed())
+            && demand.fits(&cluster_state.capacity)
+            && demand.fits(&cluster_state.largest)
             && self.time(job, task, p).is_finite()
     }
 
     /// The full run time of a container on a cluster, in ms.
     pub(super) fn time(&self, job: &Job<W>, task: TaskIndex, p: usize) -> f64 {
-        let speed = self.lanes[p].speed;
+        let speed = self.cluster_states[p].speed;
         job.work().time(task, ClusterIndex::new(p), speed).get()
     }
 
@@ -106,11 +109,14 @@ impl<W: Work> Online<W> {
     }
 
     pub(super) fn fill(&mut self, now: Millis, place: u32, work: W, distance: &[Millis]) {
-        let (lanes, settings) = (&self.lanes, &self.settings);
+        let (cluster_states, settings) = (&self.cluster_states, &self.settings);
         let times = |work: &W, task| {
-            let usable = |p: &usize| lanes[*p].is_open() && distance[*p].is_finite();
-            let time = |p| work.time(task, ClusterIndex::new(p), lanes[p].speed).get();
-            let times = (0..lanes.len()).filter(usable).map(time);
+            let usable = |p: &usize| cluster_states[*p].is_open() && distance[*p].is_finite();
+            let time = |p| {
+                work.time(task, ClusterIndex::new(p), cluster_states[p].speed)
+                    .get()
+            };
+            let times = (0..cluster_states.len()).filter(usable).map(time);
             let (sum, count) = times
                 .filter(|time| time.is_finite())
                 .fold((0.0, 0.0), |(sum, count), time| (sum + time, count + 1.0));
@@ -127,7 +133,7 @@ impl<W: Work> Online<W> {
         });
         self.arrivals += 1;
         if settings.order.by_score() {
-            let (latency, per_byte) = self.network.mean(|p| lanes[p].is_open());
+            let (latency, per_byte) = self.network.mean(|p| cluster_states[p].is_open());
             let work = job.work.as_ref().expect("it was put in above");
             let omega = |transfer| transfer_time(transfer, latency, per_byte);
             fill_upward(work.dag(), |task| times(work, task), omega, &mut job.scores);

@@ -44,7 +44,7 @@ impl<W: Work> Online<W> {
         };
         self.claim(place, task, p);
         let time = self.time(&self.jobs[place as usize], task, p);
-        self.lanes[p].add_pending(time);
+        self.cluster_states[p].add_pending(time);
         let job = &mut self.jobs[place as usize];
         let state = &mut job.tasks[task.get()];
         (state.cluster, state.left) = (p, 1.0);
@@ -72,7 +72,7 @@ impl<W: Work> Online<W> {
             ready,
             network,
             settings,
-            lanes,
+            cluster_states,
             ..
         } = self;
         let job = &jobs[place as usize];
@@ -84,7 +84,7 @@ impl<W: Work> Online<W> {
             ready.extend(job.distance.iter().map(|d| sent.get() + d));
             return None;
         }
-        ready.resize(lanes.len(), 0.0);
+        ready.resize(cluster_states.len(), 0.0);
         let mut home = None;
         for (parent, transfer) in job.dag().parents(task) {
             let parent = &job.tasks[parent.get()];
@@ -114,10 +114,12 @@ impl<W: Work> Online<W> {
     fn choose(&mut self, now: Millis, place: u32, task: TaskIndex) -> Option<usize> {
         let job = &self.jobs[place as usize];
         let usable = |p: &usize| self.open[*p];
-        let all = 0..self.lanes.len();
+        let all = 0..self.cluster_states.len();
         match self.settings.choice {
             Choice::EarliestFinish => least(all.filter(usable), |p| self.finish(now, job, task, p)),
-            Choice::LeastQueued => least(all.filter(usable), |p| self.lanes[p].backlog(now)),
+            Choice::LeastQueued => {
+                least(all.filter(usable), |p| self.cluster_states[p].backlog(now))
+            }
             Choice::Nearest => {
                 let room =
                     |p: &usize| self.settings.hold == Hold::Job || self.is_free(job, task, *p);
@@ -128,7 +130,7 @@ impl<W: Work> Online<W> {
                 let turn = self.turn;
                 let mut cycle = (turn..all.end).chain(0..turn.min(all.end));
                 let chosen = cycle.find(usable)?;
-                self.turn = (chosen + 1) % self.lanes.len();
+                self.turn = (chosen + 1) % self.cluster_states.len();
                 Some(chosen)
             }
         }
@@ -136,8 +138,8 @@ impl<W: Work> Online<W> {
 
     /// The expected finish of a container on a cluster, in ms, with the way back for exits if the settings count that.
     fn finish(&self, now: Millis, job: &Job<W>, task: TaskIndex, p: usize) -> f64 {
-        let lane = &self.lanes[p];
-        let slot = now.get() + lane.wait(now, lane.pending());
+        let cluster_state = &self.cluster_states[p];
+        let slot = now.get() + cluster_state.wait(now, cluster_state.pending());
         let finish = slot.max(self.ready[p]) + self.time(job, task, p);
         if self.settings.exit_leg && job.dag().is_exit(task) {
             finish + job.distance[p]
@@ -150,7 +152,7 @@ impl<W: Work> Online<W> {
     /// until the job ends, they are reserved for it there, or free, or can be freed by moving its own job's claims.
     fn find_open(&mut self, place: u32, task: TaskIndex) {
         self.open.clear();
-        for p in 0..self.lanes.len() {
+        for p in 0..self.cluster_states.len() {
             let job = &self.jobs[place as usize];
             let usable = self.is_usable(job, task, p) && self.ready[p].is_finite();
             let kept = self.settings.hold == Hold::Task
@@ -163,7 +165,10 @@ impl<W: Work> Online<W> {
 
     /// Whether a container's resources are free at this moment.
     fn is_free(&self, job: &Job<W>, task: TaskIndex, p: usize) -> bool {
-        job.dag().task(task).demand.fits(&self.lanes[p].room())
+        job.dag()
+            .task(task)
+            .demand
+            .fits(&self.cluster_states[p].room())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use fdn_core::Millis;
 
+use super::cluster_state::Slot;
 use super::job::{Phase, Work};
-use super::lane::Slot;
 use super::machine::Online;
 use super::message::Action;
 use super::settings::Order;
@@ -23,11 +23,11 @@ impl<W: Work> Online<W> {
     /// Starts containers of a cluster's queue while there are slots. One that lacks resources blocks those behind it, so that smaller
     /// ones cannot overtake it for ever.
     pub(super) fn dispatch(&mut self, now: Millis, p: usize, actions: &mut Vec<Action>) {
-        if self.lanes[p].availability == Availability::Down {
+        if self.cluster_states[p].availability == Availability::Down {
             return;
         }
         while let Some(next) = self.next(now, p) {
-            let yields = (!self.lanes[p].has_idle()).then(|| self.yields(now, p, next));
+            let yields = (!self.cluster_states[p].has_idle()).then(|| self.yields(now, p, next));
             if yields == Some(None) || !self.may_hold(p, next) {
                 break;
             }
@@ -41,18 +41,19 @@ impl<W: Work> Online<W> {
     /// The container that starts next: the head of the queue or of the pre-empted ones, whichever is first in order. While resources
     /// are lacking for the head of the queue, pre-empted ones resume, because they hold what it waits for.
     fn next(&self, now: Millis, p: usize) -> Option<Next> {
-        let lane = &self.lanes[p];
+        let cluster_state = &self.cluster_states[p];
         let next = |(place, task)| Next {
             place,
             task,
             out_of_order: false,
         };
-        let paused = lane.paused.first().map(next);
-        let Some(first) = lane.queue.first().map(next) else {
+        let paused = cluster_state.paused.first().map(next);
+        let Some(first) = cluster_state.queue.first().map(next) else {
             return paused;
         };
         let starved = self.starved(now, p, first.place);
-        let before = starved.is_none() && lane.paused.first_key() < lane.queue.first_key();
+        let before =
+            starved.is_none() && cluster_state.paused.first_key() < cluster_state.queue.first_key();
         let first = starved.unwrap_or(first);
         match paused {
             Some(paused) if before || !self.may_hold(p, first) => Some(paused),
@@ -63,9 +64,12 @@ impl<W: Work> Online<W> {
     /// The first container of the job that has waited longest, if that exceeds the threshold, it is not its turn anyway, and the
     /// cluster has credit for it.
     fn starved(&self, now: Millis, p: usize, first: u32) -> Option<Next> {
-        let lane = &self.lanes[p];
-        let rule = self.settings.starvation.filter(|_| lane.has_credit())?;
-        let (place, task) = lane.queue.oldest()?;
+        let cluster_state = &self.cluster_states[p];
+        let rule = self
+            .settings
+            .starvation
+            .filter(|_| cluster_state.has_credit())?;
+        let (place, task) = cluster_state.queue.oldest()?;
         let waited = now - self.jobs[place as usize].arrived;
         (place != first && waited > rule.after()).then_some(Next {
             place,
@@ -82,10 +86,11 @@ impl<W: Work> Online<W> {
         }
         let job = &self.jobs[next.place as usize];
         let longest = job.tasks[next.task.get()].left * self.weight(job, next.task, p);
-        let lane = &self.lanes[p];
-        lane.busy()
+        let cluster_state = &self.cluster_states[p];
+        cluster_state
+            .busy()
             .iter()
-            .find_map(|(until, slot)| match lane.slot(*slot)? {
+            .find_map(|(until, slot)| match cluster_state.slot(*slot)? {
                 Slot::Busy(place, task) if *until > now => {
                     let (left, _) = self.left(now, place, task);
                     let weight = self.weight(&self.jobs[place as usize], task, p);
@@ -115,7 +120,11 @@ impl<W: Work> Online<W> {
         let job = &self.jobs[next.place as usize];
         self.settings.hold == Hold::Job
             || job.tasks[next.task.get()].holds
-            || job.dag().task(next.task).demand.fits(&self.lanes[p].room())
+            || job
+                .dag()
+                .task(next.task)
+                .demand
+                .fits(&self.cluster_states[p].room())
     }
 
     fn preempt(&mut self, now: Millis, place: u32, task: TaskIndex, actions: &mut Vec<Action>) {
@@ -127,9 +136,9 @@ impl<W: Work> Online<W> {
             cluster: ClusterIndex::new(state.cluster),
             slot: state.slot,
         });
-        let lane = &mut self.lanes[state.cluster];
-        lane.vacate(now, state.slot);
-        lane.add_pending(left * time);
+        let cluster_state = &mut self.cluster_states[state.cluster];
+        cluster_state.vacate(now, state.slot);
+        cluster_state.add_pending(left * time);
         let state = &mut self.jobs[place as usize].tasks[task.get()];
         (state.left, state.attempt) = (left, state.attempt.wrapping_add(1));
         self.enqueue(place, task);
@@ -142,24 +151,24 @@ impl<W: Work> Online<W> {
         let time = job.tasks[task.get()].left * self.time(job, task, p);
         let demand = job.dag().task(task).demand;
         let until = now + Millis::new(time);
-        let lane = &mut self.lanes[p];
+        let cluster_state = &mut self.cluster_states[p];
         if job.tasks[task.get()].holds {
-            lane.paused.pop(place, job_key);
+            cluster_state.paused.pop(place, job_key);
         } else {
-            lane.queue.pop(place, job_key);
+            cluster_state.queue.pop(place, job_key);
         }
-        lane.remove_pending(time);
+        cluster_state.remove_pending(time);
         if let Some(rule) = &self.settings.starvation {
-            lane.account(rule, time, next.out_of_order);
+            cluster_state.account(rule, time, next.out_of_order);
         }
-        let slot = lane
+        let slot = cluster_state
             .occupy(place, task, until)
             .expect("a slot is idle, or was given up");
         let job = &mut self.jobs[place as usize];
         let state = &mut job.tasks[task.get()];
         if self.settings.hold == Hold::Task && !state.holds {
             state.holds = true;
-            lane.free = lane.free.checked_sub(&demand).unwrap_or_default();
+            cluster_state.free = cluster_state.free.checked_sub(&demand).unwrap_or_default();
         }
         (state.phase, state.slot, state.started) = (Phase::Running, slot, now.get());
         actions.push(Action::Start {

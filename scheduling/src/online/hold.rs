@@ -31,7 +31,11 @@ impl<W: Work> Online<W> {
     pub(super) fn could_claim_all(&mut self, place: u32) -> Result<(), Infeasible> {
         let mut room = std::mem::take(&mut self.room);
         room.clear();
-        room.extend(self.lanes.iter().map(|lane| lane.capacity));
+        room.extend(
+            self.cluster_states
+                .iter()
+                .map(|cluster_state| cluster_state.capacity),
+        );
         let found = self.find_claims(place, &mut room);
         self.forget_claims(place);
         let result = found.map_err(|task| {
@@ -44,7 +48,7 @@ impl<W: Work> Online<W> {
                     wanted,
                     free: *free,
                 };
-                (self.lanes[p].id.clone(), why.unwrap_or(short))
+                (self.cluster_states[p].id.clone(), why.unwrap_or(short))
             };
             Infeasible {
                 task,
@@ -60,11 +64,15 @@ impl<W: Work> Online<W> {
     fn claim_all(&mut self, place: u32) -> bool {
         let mut room = std::mem::take(&mut self.room);
         room.clear();
-        room.extend(self.lanes.iter().map(|lane| lane.free));
+        room.extend(
+            self.cluster_states
+                .iter()
+                .map(|cluster_state| cluster_state.free),
+        );
         let found = self.find_claims(place, &mut room).is_ok();
         if found {
-            for (lane, room) in self.lanes.iter_mut().zip(&room) {
-                lane.free = *room;
+            for (cluster_state, room) in self.cluster_states.iter_mut().zip(&room) {
+                cluster_state.free = *room;
             }
         } else {
             self.forget_claims(place);
@@ -100,7 +108,7 @@ impl<W: Work> Online<W> {
     fn fastest(&self, place: u32, task: TaskIndex, room: &[Resources]) -> Option<usize> {
         let job = &self.jobs[place as usize];
         let demand = &job.dag().task(task).demand;
-        (0..self.lanes.len())
+        (0..self.cluster_states.len())
             .filter(|&p| self.is_usable(job, task, p) && demand.fits(&room[p]))
             .map(|p| (Millis::new(self.time(job, task, p)), p))
             .min()
@@ -113,12 +121,16 @@ impl<W: Work> Online<W> {
         let mut room = std::mem::take(&mut self.room);
         let mut moved = std::mem::take(&mut self.moved_claims);
         room.clear();
-        room.extend(self.lanes.iter().map(|lane| lane.free));
+        room.extend(
+            self.cluster_states
+                .iter()
+                .map(|cluster_state| cluster_state.free),
+        );
         moved.clear();
         let found = self.find_way(place, task, p, &mut room, &mut moved);
         if found && really {
-            for (lane, room) in self.lanes.iter_mut().zip(&room) {
-                lane.free = *room;
+            for (cluster_state, room) in self.cluster_states.iter_mut().zip(&room) {
+                cluster_state.free = *room;
             }
             for (task, claim) in &moved {
                 self.jobs[place as usize].tasks[task.get()].claim = Some(*claim);
@@ -176,17 +188,17 @@ impl<W: Work> Online<W> {
             return;
         }
         let demand = job.dag().task(task).demand;
-        if !demand.fits(&self.lanes[p].free) {
+        if !demand.fits(&self.cluster_states[p].free) {
             let moved = self.make_way(place, task, p, true);
             debug_assert!(moved, "the cluster was found to have room");
             return;
         }
         job.tasks[task.get()].claim = Some(p);
         if let Some(old) = claim {
-            self.lanes[old].free = self.lanes[old].free.saturating_add(&demand);
+            self.cluster_states[old].free = self.cluster_states[old].free.saturating_add(&demand);
         }
-        let lane = &mut self.lanes[p];
-        lane.free = lane.free.checked_sub(&demand).unwrap_or_default();
+        let cluster_state = &mut self.cluster_states[p];
+        cluster_state.free = cluster_state.free.checked_sub(&demand).unwrap_or_default();
     }
 
     /// Releases all claims of a job.
@@ -195,7 +207,7 @@ impl<W: Work> Online<W> {
         for at in 0..job.tasks.len() {
             if let Some(p) = job.tasks[at].claim.take() {
                 let demand = job.dag().task(TaskIndex::new(at)).demand;
-                self.lanes[p].free = self.lanes[p].free.saturating_add(&demand);
+                self.cluster_states[p].free = self.cluster_states[p].free.saturating_add(&demand);
             }
         }
     }
@@ -230,7 +242,11 @@ impl<W: Work> Online<W> {
             let (_, place, task) = self.moved[at];
             let mut room = std::mem::take(&mut self.room);
             room.clear();
-            room.extend(self.lanes.iter().map(|lane| lane.free));
+            room.extend(
+                self.cluster_states
+                    .iter()
+                    .map(|cluster_state| cluster_state.free),
+            );
             match self.fastest(place, task, &room) {
                 Some(p) => self.claim(place, task, p),
                 None => all = false,

@@ -16,7 +16,7 @@ impl<W: Work> Online<W> {
         if !self.change(p, Availability::Down) {
             return false;
         }
-        self.lanes[p].empty(now);
+        self.cluster_states[p].empty(now);
         self.moved.clear();
         for (place, job) in (0u32..).zip(&mut self.jobs) {
             if job.state != State::Active {
@@ -46,9 +46,9 @@ impl<W: Work> Online<W> {
 
     pub(super) fn drain(&mut self, now: Millis, p: usize, actions: &mut Vec<Action>) -> bool {
         if self
-            .lanes
+            .cluster_states
             .get(p)
-            .is_none_or(|lane| lane.availability != Availability::Up)
+            .is_none_or(|cluster_state| cluster_state.availability != Availability::Up)
         {
             return false;
         }
@@ -74,7 +74,8 @@ impl<W: Work> Online<W> {
                 if open && task.claim == Some(p) {
                     task.claim = None;
                     let demand = job.dag().task(TaskIndex::new(at)).demand;
-                    self.lanes[p].free = self.lanes[p].free.saturating_add(&demand);
+                    self.cluster_states[p].free =
+                        self.cluster_states[p].free.saturating_add(&demand);
                 }
             }
         }
@@ -90,9 +91,9 @@ impl<W: Work> Online<W> {
 
     /// Changes a cluster's availability; false if there is no such cluster or nothing changes.
     fn change(&mut self, p: usize, availability: Availability) -> bool {
-        match self.lanes.get_mut(p) {
-            Some(lane) if lane.availability != availability => {
-                lane.availability = availability;
+        match self.cluster_states.get_mut(p) {
+            Some(cluster_state) if cluster_state.availability != availability => {
+                cluster_state.availability = availability;
                 self.find_slow();
                 true
             }
@@ -107,11 +108,15 @@ impl<W: Work> Online<W> {
         speed: Speed,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if self.lanes.get(p).is_none_or(|lane| lane.speed == speed) {
+        if self
+            .cluster_states
+            .get(p)
+            .is_none_or(|cluster_state| cluster_state.speed == speed)
+        {
             return false;
         }
         self.note_progress(now, p);
-        self.lanes[p].speed = speed;
+        self.cluster_states[p].speed = speed;
         self.find_slow();
         self.expect_again(now, p);
         self.use_room(now, actions);
@@ -139,7 +144,7 @@ impl<W: Work> Online<W> {
 
     /// Recomputes the pending time of a cluster and the expected ends of what runs there.
     fn expect_again(&mut self, now: Millis, p: usize) {
-        self.lanes[p].reset_pending();
+        self.cluster_states[p].reset_pending();
         for place in 0..self.jobs.len() {
             for at in 0..self.begun(place) {
                 let job = &self.jobs[place];
@@ -149,9 +154,9 @@ impl<W: Work> Online<W> {
                 }
                 let time = state.left * self.time(job, TaskIndex::new(at), p);
                 if state.phase == Phase::Running {
-                    self.lanes[p].expect(state.slot, now + Millis::new(time));
+                    self.cluster_states[p].expect(state.slot, now + Millis::new(time));
                 } else {
-                    self.lanes[p].add_pending(time);
+                    self.cluster_states[p].add_pending(time);
                 }
             }
         }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use fdn_core::{Millis, Resources};
 
+use super::cluster_state::ClusterState;
 use super::job::{Job, Phase, State, Work};
-use super::lane::Lane;
 use super::message::{Action, Event, Handled, JobRef, Refused, RunRef};
 use super::settings::Settings;
 use crate::dag::TaskIndex;
@@ -16,7 +16,7 @@ use crate::place::{Cluster, Hold, Network, ProblemError, SLOWEST_RATIO};
 pub struct Online<W> {
     pub(super) settings: Settings,
     pub(super) network: Network,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) cluster_states: Vec<ClusterState>,
     pub(super) jobs: Vec<Job<W>>,
     pub(super) vacant: Vec<u32>,
     /// Jobs that wait until resources can be reserved for them, in the order of arrival.
@@ -66,9 +66,9 @@ impl<W: Work> Online<W> {
         let mut machine = Self {
             settings,
             network,
-            lanes: clusters
+            cluster_states: clusters
                 .iter()
-                .map(|cluster| Lane::new(cluster, settings.hold))
+                .map(|cluster| ClusterState::new(cluster, settings.hold))
                 .collect(),
             jobs: Vec::new(),
             vacant: Vec::new(),
@@ -193,11 +193,16 @@ impl<W: Work> Online<W> {
 
     /// Marks the clusters that are so much slower than the fastest that they take no part.
     pub(super) fn find_slow(&mut self) {
-        let open = self.lanes.iter().filter(|lane| lane.is_open());
-        let fastest = open.fold(0.0, |fastest: f64, lane| fastest.max(lane.speed.get()));
-        for lane in &mut self.lanes {
-            let speed = lane.speed.get();
-            lane.slow = speed == 0.0 || speed < fastest * SLOWEST_RATIO;
+        let open = self
+            .cluster_states
+            .iter()
+            .filter(|cluster_state| cluster_state.is_open());
+        let fastest = open.fold(0.0, |fastest: f64, cluster_state| {
+            fastest.max(cluster_state.speed.get())
+        });
+        for cluster_state in &mut self.cluster_states {
+            let speed = cluster_state.speed.get();
+            cluster_state.slow = speed == 0.0 || speed < fastest * SLOWEST_RATIO;
         }
     }
 }

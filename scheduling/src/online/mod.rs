@@ -40,11 +40,11 @@
 
 mod admit;
 mod bind;
+mod cluster_state;
 mod dispatch;
 mod heap;
 mod hold;
 mod job;
-mod lane;
 mod loss;
 mod machine;
 mod message;

@@ -101,7 +101,7 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(problem: &'a Problem<'a>) -> Self {
         let mut clusters = problem.clusters().to_vec();
-        for (cluster, barred) in clusters.iter_mut().zip(problem.barred()) {
+        for (cluster, barred) in clusters.iter_mut().zip(problem.cluster_exclusions()) {
             if barred.is_some() {
                 cluster.availability = Availability::Down;
             }
@@ -250,7 +250,7 @@ impl<'a> World<'a> {
     }
 
     fn excluded(&self, otherwise: impl Fn(usize) -> Exclusion) -> Vec<(ClusterId, Exclusion)> {
-        let barred = self.problem.barred();
+        let barred = self.problem.cluster_exclusions();
         let clusters = self.clusters.iter().zip(barred).enumerate();
         clusters
             .map(|(p, (cluster, barred))| {

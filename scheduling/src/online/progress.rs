@@ -2,8 +2,8 @@
 
 use fdn_core::Millis;
 
+use super::cluster_state::Slot;
 use super::job::{Phase, State, Work};
-use super::lane::Slot;
 use super::machine::Online;
 use super::message::{Action, JobRef, RunRef};
 use super::settings::Order;
@@ -23,7 +23,7 @@ impl<W: Work> Online<W> {
         let job = &self.jobs[place as usize];
         if job.dag().virtual_entry() == Some(run.task) {
             let p = job.tasks[run.task.get()].cluster;
-            self.lanes[p].remove_pending(0.0);
+            self.cluster_states[p].remove_pending(0.0);
             self.complete(now, place, run.task, actions);
         } else {
             self.enqueue(place, run.task);
@@ -45,22 +45,22 @@ impl<W: Work> Online<W> {
         let job = &mut self.jobs[place as usize];
         let demand = job.dag().task(task).demand;
         let state = &mut job.tasks[task.get()];
-        let lane = &mut self.lanes[state.cluster];
-        lane.vacate(now, state.slot);
+        let cluster_state = &mut self.cluster_states[state.cluster];
+        cluster_state.vacate(now, state.slot);
         if std::mem::take(&mut state.holds) {
-            lane.free = lane.free.saturating_add(&demand);
+            cluster_state.free = cluster_state.free.saturating_add(&demand);
         }
         self.touched.push(state.cluster);
     }
 
     pub(super) fn slot_freed(&mut self, now: Millis, cluster: ClusterIndex, slot: u32) -> bool {
-        let Some(lane) = self.lanes.get_mut(cluster.get()) else {
+        let Some(cluster_state) = self.cluster_states.get_mut(cluster.get()) else {
             return false;
         };
-        let Some(Slot::Foreign(held)) = lane.slot(slot) else {
+        let Some(Slot::Foreign(held)) = cluster_state.slot(slot) else {
             return false;
         };
-        lane.vacate_foreign(now, slot, &held);
+        cluster_state.vacate_foreign(now, slot, &held);
         self.touched.push(cluster.get());
         true
     }
@@ -104,8 +104,8 @@ impl<W: Work> Online<W> {
     pub(super) fn rekey(&mut self, place: u32) {
         if self.settings.order == Order::LeastWork {
             let key = self.job_key(place);
-            for lane in &mut self.lanes {
-                lane.queue.rekey(place, key);
+            for cluster_state in &mut self.cluster_states {
+                cluster_state.queue.rekey(place, key);
             }
         }
     }
@@ -154,19 +154,19 @@ impl<W: Work> Online<W> {
                     let job = &self.jobs[place as usize];
                     let time = state.left * self.time(job, task, state.cluster);
                     let demand = job.dag().task(task).demand;
-                    let lane = &mut self.lanes[state.cluster];
-                    lane.remove_pending(time);
+                    let cluster_state = &mut self.cluster_states[state.cluster];
+                    cluster_state.remove_pending(time);
                     if state.holds {
-                        lane.free = lane.free.saturating_add(&demand);
+                        cluster_state.free = cluster_state.free.saturating_add(&demand);
                         self.touched.push(state.cluster);
                     }
                 }
                 Phase::Blocked | Phase::Ready | Phase::Done => {}
             }
         }
-        for lane in &mut self.lanes {
-            lane.queue.remove(place);
-            lane.paused.remove(place);
+        for cluster_state in &mut self.cluster_states {
+            cluster_state.queue.remove(place);
+            cluster_state.paused.remove(place);
         }
         self.close(now, place, actions);
         true
@@ -179,11 +179,11 @@ impl<W: Work> Online<W> {
         let job = &mut self.jobs[place as usize];
         let state = &mut job.tasks[task.get()];
         state.phase = Phase::Queued;
-        let lane = &mut self.lanes[state.cluster];
+        let cluster_state = &mut self.cluster_states[state.cluster];
         let queue = if state.holds {
-            &mut lane.paused
+            &mut cluster_state.paused
         } else {
-            &mut lane.queue
+            &mut cluster_state.queue
         };
         queue.push(place, job.arrival, job_key, task, key);
         self.touched.push(state.cluster);

@@ -39,7 +39,7 @@ struct Bound<'p> {
 
 impl<'p> Bound<'p> {
     fn new(problem: &'p Problem<'p>) -> Self {
-        let barred = problem.barred();
+        let barred = problem.cluster_exclusions();
         let clusters = 0..problem.clusters().len();
         let mut bound = Self {
             problem,

@@ -6,18 +6,18 @@ use super::slots::Slots;
 
 /// One container to be fitted into a cluster's slots.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct SlotRequest<'a> {
     /// The earliest possible start, in ms.
     pub(super) ready: f64,
     /// How long it runs, in ms.
     pub(super) work: f64,
     /// The resources it holds while it runs and how much of them there is; `None` if they are held until the job ends and so counted by the engine.
-    pub(super) held: Option<Held<'a>>,
+    pub(super) held: Option<HeldResources<'a>>,
 }
 
 /// Resources held by running containers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held<'a> {
+pub(super) struct HeldResources<'a> {
     /// What one more container holds.
     pub(super) demand: &'a Resources,
     /// What all together may hold.
@@ -36,7 +36,7 @@ pub(super) trait Calendar: Default + std::fmt::Debug {
     fn floor(&self) -> f64;
 
     /// The earliest start; infinity without slots.
-    fn earliest(&self, wanted: &Wanted<'_>) -> f64;
+    fn earliest(&self, wanted: &SlotRequest<'_>) -> f64;
 
     /// Takes a slot from `start`, which [`Calendar::earliest`] has given, to `finish`, and returns its number. `held` is what
     /// the container holds meanwhile.
@@ -74,9 +74,9 @@ impl Calendar for Append {
         self.available
     }
 
-    fn earliest(&self, wanted: &Wanted<'_>) -> f64 {
+    fn earliest(&self, wanted: &SlotRequest<'_>) -> f64 {
         let start = self.available.max(wanted.ready);
-        let Some(Held { demand, free }) = wanted.held else {
+        let Some(HeldResources { demand, free }) = wanted.held else {
             return start;
         };
         let (from, work) = (Millis::new(start), Millis::new(wanted.work));

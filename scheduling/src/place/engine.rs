@@ -5,21 +5,21 @@
 
 use fdn_core::{Millis, Resources};
 
-use super::calendar::{Calendar, Held, Wanted, resize};
+use super::calendar::{Calendar, HeldResources, SlotRequest, resize};
 use super::infeasible::{Exclusion, Infeasible};
+use super::memory_limits::Memory;
 use super::model::{ClusterIndex, Speed};
 use super::plan::Placement;
 use super::problem::{Hold, Problem};
-use super::rooms::Memory;
 use super::timeline::Timeline;
 use crate::dag::{TaskIndex, Transfer};
 
 /// The remaining capacity of one cluster.
 #[derive(Debug, Default)]
-struct Lane<C> {
-    barred: Option<Exclusion>,
+struct ClusterCapacity<C> {
+    exclusion: Option<Exclusion>,
     free: Resources,
-    /// The memory that others leave for this job, where the problem has [`super::Rooms`].
+    /// The memory that others leave for this job, where the problem has [`super::MemoryLimits`].
     left: Memory,
     slots: C,
 }
@@ -46,8 +46,8 @@ struct Current {
 /// The state of one placement; kept from job to job for its buffers.
 #[derive(Debug, Default)]
 pub(super) struct Engine<C> {
-    lanes: Vec<Lane<C>>,
-    spare: Vec<Lane<C>>,
+    capacities: Vec<ClusterCapacity<C>>,
+    spare: Vec<ClusterCapacity<C>>,
     speeds: Vec<Speed>,
     /// By cluster: a lower bound of every start from now on, in ms.
     floor: Vec<f64>,
@@ -62,17 +62,29 @@ pub(super) struct Engine<C> {
 impl<C: Calendar> Engine<C> {
     /// Starts with the clusters in the state that the problem gives.
     pub(super) fn begin(&mut self, problem: &Problem<'_>) {
-        resize(&mut self.lanes, &mut self.spare, problem.clusters().len());
-        let barrier = problem.barrier();
-        for (p, (lane, cluster)) in self.lanes.iter_mut().zip(problem.clusters()).enumerate() {
-            lane.barred = barrier(p);
-            lane.free = cluster.free;
-            lane.left = left(problem, p);
-            lane.slots.begin(&cluster.slots);
+        resize(
+            &mut self.capacities,
+            &mut self.spare,
+            problem.clusters().len(),
+        );
+        let barrier = problem.cluster_exclusion();
+        for (p, (capacity, cluster)) in self
+            .capacities
+            .iter_mut()
+            .zip(problem.clusters())
+            .enumerate()
+        {
+            capacity.exclusion = barrier(p);
+            capacity.free = cluster.free;
+            capacity.left = left(problem, p);
+            capacity.slots.begin(&cluster.slots);
         }
         self.floor.clear();
-        self.floor
-            .extend(self.lanes.iter().map(|lane| lane.slots.floor()));
+        self.floor.extend(
+            self.capacities
+                .iter()
+                .map(|capacity| capacity.slots.floor()),
+        );
         self.speeds.clear();
         self.speeds
             .extend(problem.clusters().iter().map(|cluster| cluster.speed));
@@ -83,17 +95,17 @@ impl<C: Calendar> Engine<C> {
 
     /// How many clusters there are.
     pub(super) const fn clusters(&self) -> usize {
-        self.lanes.len()
+        self.capacities.len()
     }
 
     /// Whether a cluster takes part in this placement.
     pub(super) fn is_usable(&self, cluster: usize) -> bool {
-        self.lanes[cluster].barred.is_none()
+        self.capacities[cluster].exclusion.is_none()
     }
 
     /// `avail[p]`: when the first slot of a cluster is free.
     pub(super) fn available(&self, cluster: usize) -> Millis {
-        Millis::new(self.lanes[cluster].slots.available())
+        Millis::new(self.capacities[cluster].slots.available())
     }
 
     /// When the current task's data has arrived on a cluster.
@@ -112,13 +124,13 @@ impl<C: Calendar> Engine<C> {
                 .extend(problem.distance().iter().map(|d| arrival + d.get()));
             return;
         }
-        self.ready.resize(self.lanes.len(), arrival);
+        self.ready.resize(self.capacities.len(), arrival);
         for (parent, transfer) in problem.dag().parents(task) {
             let Placement {
                 cluster, finish, ..
             } = self.placed[parent.get()];
             let (home, finish) = (cluster.get(), finish.get());
-            if home >= self.lanes.len() {
+            if home >= self.capacities.len() {
                 continue;
             }
             match transfer {
@@ -191,23 +203,24 @@ impl<C: Calendar> Engine<C> {
 
     /// Evaluates the current task on a cluster.
     pub(super) fn candidate(&self, problem: &Problem<'_>, cluster: usize) -> Candidate {
-        let lane = &self.lanes[cluster];
+        let capacity = &self.capacities[cluster];
         let demand = &self.current.demand;
         let work = self.work[cluster];
-        let mut excluded = lane
-            .barred
-            .or_else(|| problem.bar(self.current.task, cluster))
+        let mut excluded = capacity
+            .exclusion
+            .or_else(|| problem.exclusion(self.current.task, cluster))
             .or_else(|| self.shortage(problem, demand, cluster))
             .or_else(|| {
-                let rooms = problem.rooms()?;
-                rooms.crowded(self.current.task, cluster, &lane.left)
+                let memory_limits = problem.memory_limits()?;
+                memory_limits.crowded(self.current.task, cluster, &capacity.left)
             });
-        let held = (excluded.is_none() && problem.options().hold == Hold::Task).then_some(Held {
-            demand,
-            free: &lane.free,
-        });
+        let held =
+            (excluded.is_none() && problem.options().hold == Hold::Task).then_some(HeldResources {
+                demand,
+                free: &capacity.free,
+            });
         let ready = self.ready[cluster];
-        let start = lane.slots.earliest(&Wanted { ready, work, held });
+        let start = capacity.slots.earliest(&SlotRequest { ready, work, held });
         let finish = start + work;
         if excluded.is_none() && !finish.is_finite() {
             excluded = Some(Exclusion::NeverFinishes);
@@ -228,7 +241,7 @@ impl<C: Calendar> Engine<C> {
         cluster: usize,
     ) -> Option<Exclusion> {
         [
-            self.lanes[cluster].free,
+            self.capacities[cluster].free,
             problem.clusters()[cluster].largest,
         ]
         .into_iter()
@@ -247,22 +260,22 @@ impl<C: Calendar> Engine<C> {
         cluster: usize,
         candidate: &Candidate,
     ) {
-        let lane = &mut self.lanes[cluster];
+        let capacity = &mut self.capacities[cluster];
         let demand = problem.dag().task(task).demand;
         let (start, finish) = (candidate.start, candidate.finish);
         let held = match problem.options().hold {
             Hold::Task => demand,
             Hold::Job => {
-                lane.free = lane
+                capacity.free = capacity
                     .free
                     .checked_sub(&demand)
                     .expect("a cluster with a shortage is excluded");
                 Resources::default()
             }
         };
-        lane.left = lane.left - need(problem, task, cluster);
-        let slot = lane.slots.occupy(start, finish, held);
-        self.floor[cluster] = lane.slots.floor();
+        capacity.left = capacity.left - need(problem, task, cluster);
+        let slot = capacity.slots.occupy(start, finish, held);
+        self.floor[cluster] = capacity.slots.floor();
         self.placed[task.get()] = Placement {
             cluster: ClusterIndex::new(cluster),
             slot,
@@ -299,28 +312,30 @@ impl<C: Calendar> Engine<C> {
 /// The memory that others leave of a cluster before anything of this job is placed.
 fn left(problem: &Problem<'_>, cluster: usize) -> Memory {
     problem
-        .rooms()
-        .map_or_else(Memory::default, |rooms| rooms.left(cluster))
+        .memory_limits()
+        .map_or_else(Memory::default, |memory_limits| memory_limits.left(cluster))
 }
 
 /// The memory that a task needs on a cluster.
 fn need(problem: &Problem<'_>, task: TaskIndex, cluster: usize) -> Memory {
     problem
-        .rooms()
-        .map_or_else(Memory::default, |rooms| rooms.need(task.get(), cluster))
+        .memory_limits()
+        .map_or_else(Memory::default, |memory_limits| {
+            memory_limits.need(task.get(), cluster)
+        })
 }
 
 impl Engine<Timeline> {
     /// Starts a further job on the same clusters, keeping what was placed before. Slots are as this engine has
     /// them, not as the problem gives them.
     pub(super) fn begin_next(&mut self, problem: &Problem<'_>) {
-        let barred = problem.barred();
-        let lanes = self.lanes.iter_mut().zip(problem.clusters());
-        for (p, ((lane, cluster), barred)) in lanes.zip(barred).enumerate() {
-            lane.barred = barred;
-            lane.free = cluster.free;
-            lane.left = left(problem, p);
-            lane.slots.forget_before(problem.arrival().get());
+        let barred = problem.cluster_exclusions();
+        let capacities = self.capacities.iter_mut().zip(problem.clusters());
+        for (p, ((capacity, cluster), barred)) in capacities.zip(barred).enumerate() {
+            capacity.exclusion = barred;
+            capacity.free = cluster.free;
+            capacity.left = left(problem, p);
+            capacity.slots.forget_before(problem.arrival().get());
         }
         self.placed.clear();
         self.placed
@@ -340,12 +355,12 @@ impl Engine<Timeline> {
             start,
             finish,
         } = std::mem::take(&mut self.placed[task.get()]);
-        let lane = &mut self.lanes[cluster.get()];
-        lane.left = lane.left + need(problem, task, cluster.get());
-        lane.slots.release(slot, start.get(), finish.get());
+        let capacity = &mut self.capacities[cluster.get()];
+        capacity.left = capacity.left + need(problem, task, cluster.get());
+        capacity.slots.release(slot, start.get(), finish.get());
         if problem.options().hold == Hold::Job {
             let demand = &problem.dag().task(task).demand;
-            lane.free = lane.free.saturating_add(demand);
+            capacity.free = capacity.free.saturating_add(demand);
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct HeuOrche {
 
 /// A task that cannot run where a given assignment puts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct Rejection {
     /// The task's index in the DAG.
     pub task: TaskIndex,
     /// The assigned cluster; `None` if the assignment left the choice open and no cluster fits.
@@ -77,7 +77,7 @@ impl HeuOrche {
         &mut self,
         problem: &Problem<'_>,
         assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
-    ) -> Result<Plan, Misfit> {
+    ) -> Result<Plan, Rejection> {
         self.assign(problem, assignment)?;
         Ok(self.list.plan(problem))
     }
@@ -91,7 +91,7 @@ impl HeuOrche {
         problem: &Problem<'_>,
         assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
         plan: &mut Plan,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), Rejection> {
         self.assign(problem, assignment)?;
         plan.fill(
             problem,
@@ -105,29 +105,29 @@ impl HeuOrche {
         &mut self,
         problem: &Problem<'_>,
         assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), Rejection> {
         self.begin(problem);
         for at in 0..self.list.order.tasks.len() {
             let task = self.list.order.tasks[at];
             self.list.engine.take_up(problem, task);
-            let misfit = |cluster, exclusion| Misfit {
+            let rejection = |cluster, exclusion| Rejection {
                 task,
                 cluster,
                 exclusion,
             };
             let cluster = match assignment(task) {
                 Some(cluster) if cluster.get() >= problem.clusters().len() => {
-                    return Err(misfit(Some(cluster), Exclusion::Gone));
+                    return Err(rejection(Some(cluster), Exclusion::Gone));
                 }
                 Some(cluster) => cluster.get(),
                 None => self
                     .list
                     .choose(task, earliest_finish(problem))
-                    .ok_or_else(|| misfit(None, Exclusion::NeverFinishes))?,
+                    .ok_or_else(|| rejection(None, Exclusion::NeverFinishes))?,
             };
             let candidate = self.list.engine.candidate(problem, cluster);
             if let Some(exclusion) = candidate.excluded {
-                return Err(misfit(Some(ClusterIndex::new(cluster)), exclusion));
+                return Err(rejection(Some(ClusterIndex::new(cluster)), exclusion));
             }
             self.list.engine.commit(problem, task, cluster, &candidate);
         }

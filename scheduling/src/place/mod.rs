@@ -27,16 +27,17 @@
 //! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times slower than
 //! the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs would dominate all others).
 
-mod bars;
 mod best;
 mod bound;
 mod calendar;
+mod constraints;
 mod engine;
 mod exact;
 mod explain;
 mod heu_orche;
 mod infeasible;
 mod list;
+mod memory_limits;
 mod model;
 mod network;
 mod plan;
@@ -44,18 +45,18 @@ mod portfolio;
 mod problem;
 mod rank;
 mod replay;
-mod rooms;
 mod slots;
 mod timeline;
 
-pub use bars::Bars;
 pub use best::Best;
 pub use bound::lower_bound;
+pub use constraints::Constraints;
 pub use exact::{Exact, ExactError, Optimum};
 pub use explain::{CandidateReport, Report, TaskReport, Terms, Verdict};
-pub use heu_orche::{HeuOrche, Misfit};
+pub use heu_orche::{HeuOrche, Rejection};
 pub use infeasible::{Exclusion, Infeasible};
 pub use list::{Cpop, Heft, Lookahead, Mct, Olb, Peft, PeftOrder, Ready, ReadyRule};
+pub use memory_limits::{Memory, MemoryLimits};
 pub use model::{Availability, Cluster, ClusterIndex, Speed};
 pub use network::{Bandwidth, Link, Network};
 pub use plan::{Placement, Plan, Planned, Run};
@@ -63,7 +64,6 @@ pub use portfolio::Portfolio;
 pub use problem::{Costs, Hold, Options, Problem, ProblemError, SLOWEST_RATIO, Score};
 pub(crate) use rank::fill_upward;
 pub use rank::scores;
-pub use rooms::{Memory, Rooms};
 pub use slots::Slots;
 
 /// How much a placer reports about its choices.

@@ -2,11 +2,11 @@
 
 use fdn_core::{Coded, ErrorCode, Millis};
 
-use super::bars::Bars;
+use super::constraints::Constraints;
 use super::infeasible::Exclusion;
+use super::memory_limits::MemoryLimits;
 use super::model::{Availability, Cluster, ClusterIndex};
 use super::network::Network;
-use super::rooms::Rooms;
 use crate::dag::{Dag, TaskIndex};
 
 /// A cluster whose speed is below this fraction of the fastest one's takes no part in the placement.
@@ -139,8 +139,8 @@ pub struct Problem<'a> {
     distance: &'a [Millis],
     costs: Option<&'a Costs>,
     times: Option<&'a Costs>,
-    rooms: Option<&'a Rooms>,
-    bars: Option<&'a Bars>,
+    memory_limits: Option<&'a MemoryLimits>,
+    constraints: Option<&'a Constraints>,
     arrival: Millis,
     options: Options,
 }
@@ -180,8 +180,8 @@ impl<'a> Problem<'a> {
             distance,
             costs: None,
             times: None,
-            rooms: None,
-            bars: None,
+            memory_limits: None,
+            constraints: None,
             arrival: Millis::ZERO,
             options: Options::default(),
         })
@@ -248,9 +248,12 @@ impl<'a> Problem<'a> {
     ///
     /// # Errors
     /// When the needs are for another number of tasks or clusters.
-    pub fn with_rooms(mut self, rooms: &'a Rooms) -> Result<Self, ProblemError> {
-        rooms.check(self.dag.given(), self.clusters.len())?;
-        self.rooms = Some(rooms);
+    pub fn with_memory_limits(
+        mut self,
+        memory_limits: &'a MemoryLimits,
+    ) -> Result<Self, ProblemError> {
+        memory_limits.check(self.dag.given(), self.clusters.len())?;
+        self.memory_limits = Some(memory_limits);
         Ok(self)
     }
 
@@ -258,20 +261,20 @@ impl<'a> Problem<'a> {
     ///
     /// # Errors
     /// When the table is for another number of tasks or clusters.
-    pub fn with_bars(mut self, bars: &'a Bars) -> Result<Self, ProblemError> {
-        bars.check(self.dag.given(), self.clusters.len())?;
-        self.bars = Some(bars);
+    pub fn with_constraints(mut self, constraints: &'a Constraints) -> Result<Self, ProblemError> {
+        constraints.check(self.dag.given(), self.clusters.len())?;
+        self.constraints = Some(constraints);
         Ok(self)
     }
 
-    /// What [`Bars`] says about a task and a cluster; `None` if the task is not excluded.
-    pub(super) fn bar(&self, task: usize, cluster: usize) -> Option<Exclusion> {
-        self.bars?.get(task, cluster)
+    /// What [`Constraints`] says about a task and a cluster; `None` if the task is not excluded.
+    pub(super) fn exclusion(&self, task: usize, cluster: usize) -> Option<Exclusion> {
+        self.constraints?.get(task, cluster)
     }
 
     /// The memory constraints, if there are any.
-    pub(super) const fn rooms(&self) -> Option<&'a Rooms> {
-        self.rooms
+    pub(super) const fn memory_limits(&self) -> Option<&'a MemoryLimits> {
+        self.memory_limits
     }
 
     /// Whether run times are given, instead of following from work and speed.
@@ -385,12 +388,14 @@ impl<'a> Problem<'a> {
 
     /// What excludes each cluster from the whole job, if anything does; see [the module](crate::place) for why such clusters take no part.
     #[must_use]
-    pub fn barred(&self) -> Vec<Option<Exclusion>> {
-        (0..self.clusters.len()).map(self.barrier()).collect()
+    pub fn cluster_exclusions(&self) -> Vec<Option<Exclusion>> {
+        (0..self.clusters.len())
+            .map(self.cluster_exclusion())
+            .collect()
     }
 
-    /// [`Problem::barred`] cluster by cluster, without allocating.
-    pub(super) fn barrier(&self) -> impl Fn(usize) -> Option<Exclusion> + use<'a> {
+    /// [`Problem::cluster_exclusions`] cluster by cluster, without allocating.
+    pub(super) fn cluster_exclusion(&self) -> impl Fn(usize) -> Option<Exclusion> + use<'a> {
         let problem = *self;
         let fastest = (0..problem.clusters.len())
             .filter(|&p| problem.closed(p).is_none())

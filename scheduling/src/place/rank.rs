@@ -21,7 +21,7 @@ use crate::dag::{Dag, TaskIndex, Transfer};
 /// The score of each task by formula (6), in ms, indexed by task.
 #[must_use]
 pub fn scores(problem: &Problem<'_>) -> Vec<Millis> {
-    let barred = problem.barred();
+    let barred = problem.cluster_exclusions();
     let mut scores = Vec::new();
     fill_scores(problem, |p| barred[p].is_none(), &mut scores);
     scores

@@ -21,7 +21,7 @@
 
 use fdn_core::Resources;
 
-use super::calendar::{Calendar, Held, Wanted, resize};
+use super::calendar::{Calendar, HeldResources, SlotRequest, resize};
 use super::slots::Slots;
 
 /// A busy interval, `[start, end)`.
@@ -34,7 +34,7 @@ struct Run {
 
 /// One slot.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Lane {
+struct SlotTimeline {
     /// The end of the work from before planning; no gap begins earlier.
     taken: f64,
     runs: Vec<Run>,
@@ -42,7 +42,7 @@ struct Lane {
     widest: Resources,
 }
 
-impl Lane {
+impl SlotTimeline {
     /// The position of the first busy interval that ends after a time.
     fn after(&self, time: f64) -> usize {
         match self.runs.last() {
@@ -81,23 +81,23 @@ impl Lane {
 /// The slots of a cluster with all busy intervals.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    lanes: Vec<Lane>,
-    spare: Vec<Lane>,
+    slot_timelines: Vec<SlotTimeline>,
+    spare: Vec<SlotTimeline>,
     /// Per class, an upper bound of what is held at any time.
     peak: Resources,
 }
 
 impl Calendar for Timeline {
     fn begin(&mut self, slots: &Slots) {
-        resize(&mut self.lanes, &mut self.spare, slots.len());
+        resize(&mut self.slot_timelines, &mut self.spare, slots.len());
         for record in slots.records() {
-            let lane = &mut self.lanes[record.index as usize];
-            lane.taken = record.available.get();
-            lane.runs.clear();
-            lane.widest = record.demand;
+            let slot_timeline = &mut self.slot_timelines[record.index as usize];
+            slot_timeline.taken = record.available.get();
+            slot_timeline.runs.clear();
+            slot_timeline.widest = record.demand;
             // Of a container from before planning only the resources matter; the time before its end is no gap anyway.
             if record.start < record.available {
-                lane.runs.push(Run {
+                slot_timeline.runs.push(Run {
                     start: record.start.get(),
                     end: record.available.get(),
                     held: record.demand,
@@ -108,18 +108,30 @@ impl Calendar for Timeline {
     }
 
     fn available(&self) -> f64 {
-        let end = |lane: &Lane| lane.runs.last().map_or(lane.taken, |run| run.end);
-        self.lanes.iter().map(end).fold(f64::INFINITY, f64::min)
+        let end = |slot_timeline: &SlotTimeline| {
+            slot_timeline
+                .runs
+                .last()
+                .map_or(slot_timeline.taken, |run| run.end)
+        };
+        self.slot_timelines
+            .iter()
+            .map(end)
+            .fold(f64::INFINITY, f64::min)
     }
 
     fn floor(&self) -> f64 {
-        let taken = self.lanes.iter().map(|lane| lane.taken);
+        let taken = self
+            .slot_timelines
+            .iter()
+            .map(|slot_timeline| slot_timeline.taken);
         taken.fold(f64::INFINITY, f64::min)
     }
 
-    fn earliest(&self, wanted: &Wanted<'_>) -> f64 {
-        let Wanted { ready, work, held } = *wanted;
-        let Some(Held { demand, free }) = held.filter(|held| self.may_clash(held, work)) else {
+    fn earliest(&self, wanted: &SlotRequest<'_>) -> f64 {
+        let SlotRequest { ready, work, held } = *wanted;
+        let Some(HeldResources { demand, free }) = held.filter(|held| self.may_clash(held, work))
+        else {
             return self.idle(ready, work);
         };
         let mut start = self.idle(ready, work);
@@ -132,20 +144,22 @@ impl Calendar for Timeline {
     }
 
     fn occupy(&mut self, start: f64, finish: f64, held: Resources) -> u32 {
-        let gap = |(slot, lane): (usize, &Lane)| Some((slot, lane.gap(start, finish)?));
+        let gap = |(slot, slot_timeline): (usize, &SlotTimeline)| {
+            Some((slot, slot_timeline.gap(start, finish)?))
+        };
         let (slot, at) = self
-            .lanes
+            .slot_timelines
             .iter()
             .enumerate()
             .find_map(gap)
             .expect("a start that was found has a gap");
         if start < finish {
-            let lane = &mut self.lanes[slot];
+            let slot_timeline = &mut self.slot_timelines[slot];
             let end = finish;
-            lane.runs.insert(at, Run { start, end, held });
-            let widest = lane.widest.max_by_class(&held);
-            if widest != lane.widest {
-                lane.widest = widest;
+            slot_timeline.runs.insert(at, Run { start, end, held });
+            let widest = slot_timeline.widest.max_by_class(&held);
+            if widest != slot_timeline.widest {
+                slot_timeline.widest = widest;
                 self.sum_up();
             }
         }
@@ -157,27 +171,27 @@ impl Timeline {
     /// Reverts [`Calendar::occupy`]; a container of no duration occupied nothing.
     pub(super) fn release(&mut self, slot: u32, start: f64, finish: f64) {
         if start < finish {
-            let lane = &mut self.lanes[slot as usize];
-            let at = lane.after(start);
-            let released = lane.runs.remove(at);
+            let slot_timeline = &mut self.slot_timelines[slot as usize];
+            let at = slot_timeline.after(start);
+            let released = slot_timeline.runs.remove(at);
             debug_assert_eq!((released.start, released.end), (start, finish));
         }
     }
 
     /// Drops the intervals that end by `time`, before which nothing more will start.
     pub(super) fn forget_before(&mut self, time: f64) {
-        for lane in &mut self.lanes {
-            let past = lane.after(time);
-            let last = lane.runs.drain(..past).next_back();
-            lane.taken = last.map_or(lane.taken, |run| run.end);
+        for slot_timeline in &mut self.slot_timelines {
+            let past = slot_timeline.after(time);
+            let last = slot_timeline.runs.drain(..past).next_back();
+            slot_timeline.taken = last.map_or(slot_timeline.taken, |run| run.end);
         }
     }
 
     /// The earliest time from `ready` on at which some slot is idle for `work`.
     fn idle(&self, ready: f64, work: f64) -> f64 {
         let mut earliest = f64::INFINITY;
-        for lane in &self.lanes {
-            earliest = earliest.min(lane.earliest(ready, work));
+        for slot_timeline in &self.slot_timelines {
+            earliest = earliest.min(slot_timeline.earliest(ready, work));
             if earliest <= ready {
                 break;
             }
@@ -186,22 +200,25 @@ impl Timeline {
     }
 
     fn sum_up(&mut self) {
-        let widest = self.lanes.iter().map(|lane| lane.widest);
+        let widest = self
+            .slot_timelines
+            .iter()
+            .map(|slot_timeline| slot_timeline.widest);
         self.peak = widest.fold(Resources::default(), |sum, held| sum.saturating_add(&held));
     }
 
     /// Whether resources could delay the start: not if the container has no duration, nor if everything held at the peak fits beside it.
-    fn may_clash(&self, held: &Held<'_>, work: f64) -> bool {
+    fn may_clash(&self, held: &HeldResources<'_>, work: f64) -> bool {
         work > 0.0 && !self.peak.saturating_add(held.demand).fits(held.free)
     }
 
     /// If `demand` does not fit at some moment of `[start, end)`: a time before which no start of the container is possible. What is
     /// held grows only where a container starts, so checking those moments suffices.
     fn clash(&self, demand: &Resources, free: &Resources, start: f64, end: f64) -> Option<f64> {
-        let starts = self.lanes.iter().flat_map(|lane| {
-            let first = lane.runs.partition_point(|run| run.start <= start);
+        let starts = self.slot_timelines.iter().flat_map(|slot_timeline| {
+            let first = slot_timeline.runs.partition_point(|run| run.start <= start);
             let within = move |run: &&Run| run.start < end;
-            lane.runs[first..].iter().take_while(within)
+            slot_timeline.runs[first..].iter().take_while(within)
         });
         std::iter::once(start)
             .chain(starts.map(|run| run.start))
@@ -211,7 +228,11 @@ impl Timeline {
     /// If `demand` does not fit at `time`: when the first of the containers running then ends.
     fn short_until(&self, demand: &Resources, free: &Resources, time: f64) -> Option<f64> {
         let (mut sum, mut until) = (*demand, f64::INFINITY);
-        for run in self.lanes.iter().filter_map(|lane| lane.holding(time)) {
+        for run in self
+            .slot_timelines
+            .iter()
+            .filter_map(|slot_timeline| slot_timeline.holding(time))
+        {
             sum = sum.saturating_add(&run.held);
             until = until.min(run.end);
         }

@@ -9,10 +9,10 @@
 //! too early ([`Answer::Later`]). In that case the announcement is repeated later. Every start and end of a stage updates all estimates.
 //!
 //! **Readings.** A start that is too early costs a briefly idle instance, one that is too late makes the caller wait. So a gateway starts
-//! instances a quarter sooner than necessary ([`is_due`]), and the learnt durations are biased towards short ones ([`lean`]). A stage
+//! instances a quarter sooner than necessary ([`is_due`]), and the learnt durations are biased towards short ones ([`smoothed_duration`]). A stage
 //! that runs only after failures, and stages that depend on it, are not announced.
 //!
-//! **Invariants**, each a property test: a stage is announced only while it waits, at most [`TELLS`] times, and never again after a final
+//! **Invariants**, each a property test: a stage is announced only while it waits, at most [`ANNOUNCEMENTS_MAX`] times, and never again after a final
 //! answer; no more than [`Settings::at_once`] announcements are unanswered at a time; none is made earlier than the horizon allows;
 //! [`Prewarm::next_due`] gives the time of the next one.
 //!
@@ -25,11 +25,11 @@ use fdn_core::Millis;
 use fdn_core::workflow::Condition;
 
 /// The most announcements of one stage: to learn whether it is warm, to start it, and once more if the estimates have changed in between.
-pub const TELLS: u32 = 3;
+pub const ANNOUNCEMENTS_MAX: u32 = 3;
 /// How much sooner an instance is started than necessary, as a factor of its start time.
 const EARLY: f64 = 1.25;
 /// The weight of a sample in the learnt duration, if it is shorter and if it is longer.
-const LEAN: (f64, f64) = (0.5, 0.1);
+const SMOOTHING: (f64, f64) = (0.5, 0.1);
 
 /// The settings of prewarming.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +73,7 @@ pub enum Answer {
 impl Answer {
     /// The name used in metrics, without the time.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Started => "started",
             Self::Warm => "warm",
@@ -87,7 +87,7 @@ impl Answer {
 
 /// A stage to be announced.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tell {
+pub struct Announcement {
     /// The index of the stage.
     pub stage: usize,
     /// The time until its expected start.
@@ -102,11 +102,15 @@ pub fn is_due(within: Millis, cold: Millis) -> bool {
 
 /// One step of learning a stage's duration: half way to a shorter sample, a tenth of the way to a longer one.
 #[must_use]
-pub fn lean(known: Option<Millis>, sample: Millis) -> Millis {
+pub fn smoothed_duration(known: Option<Millis>, sample: Millis) -> Millis {
     let Some(known) = known else {
         return sample;
     };
-    let share = if sample < known { LEAN.0 } else { LEAN.1 };
+    let share = if sample < known {
+        SMOOTHING.0
+    } else {
+        SMOOTHING.1
+    };
     known + (sample - known) * share
 }
 
@@ -118,9 +122,9 @@ enum Progress {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Known {
-    Nothing,
-    Asked,
+enum AnnouncementState {
+    Unannounced,
+    Pending,
     Cold(Millis),
     /// No more announcements.
     Final,
@@ -130,8 +134,8 @@ enum Known {
 struct Row {
     stage: Stage,
     progress: Progress,
-    known: Known,
-    tells: u32,
+    state: AnnouncementState,
+    announcements: u32,
 }
 
 /// The prewarming of one run.
@@ -149,14 +153,14 @@ impl Prewarm {
     pub fn new(stages: Vec<Stage>, settings: Settings) -> Self {
         let order = in_order(&stages);
         let row = |stage: Stage| Row {
-            known: if stage.is_warm {
-                Known::Final
+            state: if stage.is_warm {
+                AnnouncementState::Final
             } else {
-                Known::Nothing
+                AnnouncementState::Unannounced
             },
             stage,
             progress: Progress::Waiting,
-            tells: 0,
+            announcements: 0,
         };
         Self {
             rows: stages.into_iter().map(row).collect(),
@@ -184,35 +188,40 @@ impl Prewarm {
         let Some(row) = self.rows.get_mut(stage) else {
             return;
         };
-        row.known = match answer {
-            Answer::Later(cold) if row.tells < TELLS => Known::Cold(cold),
+        row.state = match answer {
+            Answer::Later(cold) if row.announcements < ANNOUNCEMENTS_MAX => {
+                AnnouncementState::Cold(cold)
+            }
             Answer::Later(_)
             | Answer::Started
             | Answer::Warm
             | Answer::NoRoom
             | Answer::Unknown
-            | Answer::Lost => Known::Final,
+            | Answer::Lost => AnnouncementState::Final,
         };
     }
 
     /// The stages to be announced now, the soonest first. Each announcement must be followed by [`Self::answered`].
-    pub fn due(&mut self, now: Millis) -> Vec<Tell> {
-        let asked = self.rows.iter().filter(|row| row.known == Known::Asked);
-        let room = self.settings.at_once.saturating_sub(asked.count());
+    pub fn due(&mut self, now: Millis) -> Vec<Announcement> {
+        let pending = self
+            .rows
+            .iter()
+            .filter(|row| row.state == AnnouncementState::Pending);
+        let room = self.settings.at_once.saturating_sub(pending.count());
         let open = self.open(now);
         let due = open.into_iter().filter(|(_, at, _)| *at <= now);
-        let mut due: Vec<Tell> = due
-            .map(|(stage, _, start)| Tell {
+        let mut due: Vec<Announcement> = due
+            .map(|(stage, _, start)| Announcement {
                 stage,
                 within: start - now,
             })
             .collect();
-        due.sort_by_key(|tell| (tell.within, tell.stage));
+        due.sort_by_key(|announcement| (announcement.within, announcement.stage));
         due.truncate(room);
-        for tell in &due {
-            let row = &mut self.rows[tell.stage];
-            row.known = Known::Asked;
-            row.tells += 1;
+        for announcement in &due {
+            let row = &mut self.rows[announcement.stage];
+            row.state = AnnouncementState::Pending;
+            row.announcements += 1;
         }
         due
     }
@@ -228,7 +237,10 @@ impl Prewarm {
     fn open(&self, now: Millis) -> Vec<(usize, Millis, Millis)> {
         let is_open = |row: &Row| {
             row.progress == Progress::Waiting
-                && matches!(row.known, Known::Nothing | Known::Cold(_))
+                && matches!(
+                    row.state,
+                    AnnouncementState::Unannounced | AnnouncementState::Cold(_)
+                )
         };
         if self.settings.horizon <= Millis::ZERO || !self.rows.iter().any(is_open) {
             return Vec::new();
@@ -237,9 +249,11 @@ impl Prewarm {
         let open = self.rows.iter().zip(starts).enumerate();
         open.filter_map(|(at, (row, start))| {
             let start = start.filter(|_| is_open(row))?;
-            let ahead = match row.known {
-                Known::Cold(cold) => (cold * EARLY).min(self.settings.horizon),
-                Known::Nothing | Known::Asked | Known::Final => self.settings.horizon,
+            let ahead = match row.state {
+                AnnouncementState::Cold(cold) => (cold * EARLY).min(self.settings.horizon),
+                AnnouncementState::Unannounced
+                | AnnouncementState::Pending
+                | AnnouncementState::Final => self.settings.horizon,
             };
             Some((at, start - ahead, start))
         })

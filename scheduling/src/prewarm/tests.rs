@@ -26,7 +26,8 @@ fn settings(horizon: f64) -> Settings {
 
 fn told(run: &mut Prewarm, now: f64) -> Vec<(usize, f64)> {
     let due = run.due(ms(now)).into_iter();
-    due.map(|tell| (tell.stage, tell.within.get())).collect()
+    due.map(|announcement| (announcement.stage, announcement.within.get()))
+        .collect()
 }
 
 /// A chain of five, 100 ms each.
@@ -138,11 +139,11 @@ fn what_runs_upon_failures_only_and_what_is_warm_is_not_told() {
 
 #[test]
 fn what_a_stage_takes_is_learnt_with_a_leaning_to_its_short_runs() {
-    let first = lean(None, ms(500.0));
+    let first = smoothed_duration(None, ms(500.0));
     assert_eq!(first, ms(500.0), "a cold one");
-    let warm = (0..8).fold(first, |known, _| lean(Some(known), ms(50.0)));
+    let warm = (0..8).fold(first, |known, _| smoothed_duration(Some(known), ms(50.0)));
     assert!(warm < ms(52.0), "{warm}");
-    assert_eq!(lean(Some(ms(50.0)), ms(150.0)), ms(60.0));
+    assert_eq!(smoothed_duration(Some(ms(50.0)), ms(150.0)), ms(60.0));
 }
 
 /// One thing that happens in a made-up run.
@@ -190,7 +191,7 @@ proptest! {
         let mut run = Prewarm::new(stages.clone(), Settings { horizon, at_once });
         let (mut now, mut begun, mut ended) = (ms(0.0), 0, 0);
         let mut asked: Vec<usize> = Vec::new();
-        let mut tells = vec![0; stages.len()];
+        let mut announcements = vec![0; stages.len()];
         let mut closed: Vec<bool> = stages.iter().map(|stage| stage.is_warm).collect();
         for step in steps {
             match step {
@@ -211,13 +212,13 @@ proptest! {
                 }
                 Step::Begin | Step::End | Step::Answer(..) => {}
             }
-            for Tell { stage, within } in run.due(now) {
+            for Announcement { stage, within } in run.due(now) {
                 prop_assert!(stage >= begun, "it waits");
                 prop_assert!(!closed[stage] && !asked.contains(&stage));
                 prop_assert!(within >= ms(0.0) && within <= horizon + ms(1e-6), "{within} of {horizon}");
                 prop_assert!(stages[stage].when != Condition::Failure);
-                tells[stage] += 1;
-                prop_assert!(tells[stage] <= TELLS);
+                announcements[stage] += 1;
+                prop_assert!(announcements[stage] <= ANNOUNCEMENTS_MAX);
                 asked.push(stage);
             }
             prop_assert!(asked.len() <= at_once);

@@ -6,16 +6,16 @@ use fdn_core::manifest::RuntimeKind;
 use fdn_core::{ByteSize, Timestamp};
 
 use super::bytes::Reader;
-use super::{Asked, Decisions, Entry, MARK, Malformed, Recorded, VERSION, View};
+use super::{ClusterLoad, Decisions, Entry, MARK, Malformed, RecordedPass, VERSION, View};
 use crate::compete::{Moves, Outcome, Rate, Terms, Verdict};
 use crate::dag::{Dag, DagBuilder, Holding, TaskIndex, Transfer};
 use crate::place::{
-    Availability, Bars, Cluster, ClusterIndex, Exclusion, Hold, Memory, Network, Options, Score,
-    Slots, Speed,
+    Availability, Cluster, ClusterIndex, Constraints, Exclusion, Hold, Memory, Network, Options,
+    Score, Slots, Speed,
 };
 use crate::steer::Margin;
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Recorded, Malformed> {
+pub(super) fn decode(bytes: &[u8]) -> Result<RecordedPass, Malformed> {
     let mut from = Reader(bytes);
     if from.take(MARK.len()).map_err(|_| Malformed::Mark)? != MARK {
         return Err(Malformed::Mark);
@@ -37,30 +37,30 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Recorded, Malformed> {
             distance: from.list(Reader::millis)?,
         })
     })?;
-    let bars = from.list(|from| bars(from, clusters.len()))?;
+    let constraints = from.list(|from| constraints(from, clusters.len()))?;
     let factors = from.list(|from| from.list(Reader::number))?;
     let there = There {
         apps: apps.len(),
-        parts: [dags.len(), views.len(), bars.len(), factors.len()],
+        parts: [dags.len(), views.len(), constraints.len(), factors.len()],
         clusters: clusters.len(),
     };
     let settled = from.list(|from| entry(from, &there))?;
-    let offers = from.list(|from| entry(from, &there))?;
+    let demands = from.list(|from| entry(from, &there))?;
     let decisions = decisions(&mut from, &there)?;
     if !from.0.is_empty() {
         return Err(Malformed::Long);
     }
-    if decisions.outcomes.len() != offers.len() {
+    if decisions.outcomes.len() != demands.len() {
         return Err(Malformed::Nonsense("a number of decisions"));
     }
-    // Tables are sized by the workflow of an app's first offer, so all offers of an app must have the same.
+    // Tables are sized by the workflow of an app's first demand, so all demands of an app must have the same.
     let mut runs = vec![None; apps.len()];
-    for entry in settled.iter().chain(&offers) {
+    for entry in settled.iter().chain(&demands) {
         if *runs[entry.app].get_or_insert(entry.dag) != entry.dag {
             return Err(Malformed::Nonsense("two workflows of one app"));
         }
     }
-    Ok(Recorded {
+    Ok(RecordedPass {
         at,
         moves,
         terms,
@@ -69,15 +69,15 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Recorded, Malformed> {
         apps,
         dags,
         views,
-        bars,
+        constraints,
         factors,
         settled,
-        offers,
+        demands,
         decisions,
     })
 }
 
-/// The number of entries of each table that offers refer to.
+/// The number of entries of each table that demands refer to.
 struct There {
     apps: usize,
     parts: [usize; 4],
@@ -171,7 +171,7 @@ fn dag(from: &mut Reader<'_>) -> Result<Dag, Malformed> {
         .map_err(|_| Malformed::Nonsense("a workflow"))
 }
 
-fn bars(from: &mut Reader<'_>, clusters: usize) -> Result<Bars, Malformed> {
+fn constraints(from: &mut Reader<'_>, clusters: usize) -> Result<Constraints, Malformed> {
     let tasks = from.count()?;
     let (mut cells, mut shares) = (Vec::new(), Vec::new());
     for _ in 0..tasks {
@@ -184,8 +184,9 @@ fn bars(from: &mut Reader<'_>, clusters: usize) -> Result<Bars, Malformed> {
             shares.push(if from.flag()? { from.number()? } else { 1.0 });
         }
     }
-    let bars = Bars::from_fn((tasks, clusters), |task, at| cells[task * clusters + at]);
-    Ok(bars.with_shares(|task, at| shares[task * clusters + at]))
+    let constraints =
+        Constraints::from_fn((tasks, clusters), |task, at| cells[task * clusters + at]);
+    Ok(constraints.with_shares(|task, at| shares[task * clusters + at]))
 }
 
 fn exclusion(from: &mut Reader<'_>) -> Result<Exclusion, Malformed> {
@@ -229,7 +230,7 @@ fn entry(from: &mut Reader<'_>, there: &There) -> Result<Entry, Malformed> {
     for (part, there) in parts.iter_mut().zip(there.parts) {
         *part = from.index(there + 1)?.checked_sub(1);
     }
-    let [Some(dag), Some(view), bars, factors] = parts else {
+    let [Some(dag), Some(view), constraints, factors] = parts else {
         return Err(Malformed::Nonsense("an offer"));
     };
     let before = if from.flag()? {
@@ -243,7 +244,7 @@ fn entry(from: &mut Reader<'_>, there: &There) -> Result<Entry, Malformed> {
         view,
         rate,
         before,
-        bars,
+        constraints,
         factors,
         dwells,
     })
@@ -276,8 +277,8 @@ fn outcome(from: &mut Reader<'_>, clusters: usize) -> Result<Outcome, Malformed>
 fn decisions(from: &mut Reader<'_>, there: &There) -> Result<Decisions, Malformed> {
     Ok(Decisions {
         outcomes: from.list(|from| outcome(from, there.clusters))?,
-        asked: from.list(|from| {
-            Ok(Asked {
+        loads: from.list(|from| {
+            Ok(ClusterLoad {
                 erlangs: from.number()?,
                 runs: from.number()?,
                 memory: Memory {

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::bytes::Writer;
-use super::{Asked, Decisions, MARK, Made, VERSION};
-use crate::compete::{Moves, Offer, Outcome, Terms, Verdict};
+use super::{ClusterLoad, CompletedPass, Decisions, MARK, VERSION};
+use crate::compete::{GroupDemand, Moves, Outcome, Terms, Verdict};
 use crate::dag::{Dag, Holding, TaskIndex, Transfer};
-use crate::place::{Availability, Bars, Cluster, ClusterIndex, Exclusion, Hold, Network, Score};
+use crate::place::{
+    Availability, Cluster, ClusterIndex, Constraints, Exclusion, Hold, Network, Score,
+};
 use fdn_core::manifest::RuntimeKind;
 
-/// Parts shared by several offers, each stored once, in the order of first use. Identity is the address in memory; equal values at two
+/// Parts shared by several demands, each stored once, in the order of first use. Identity is the address in memory; equal values at two
 /// addresses are stored twice, which costs space and changes nothing.
 struct Shared<T> {
     of: BTreeMap<usize, usize>,
@@ -37,16 +39,16 @@ fn address<T: ?Sized>(item: &T) -> usize {
     std::ptr::from_ref(item).cast::<()>().addr()
 }
 
-/// The shared parts of all offers, and which offer uses which.
+/// The shared parts of all demands, and which demand uses which.
 struct Parts<'a> {
     dags: Shared<&'a Dag>,
-    views: Shared<(&'a str, &'a Offer<'a>)>,
-    bars: Shared<(&'a Bars, usize)>,
+    views: Shared<(&'a str, &'a GroupDemand<'a>)>,
+    constraints: Shared<(&'a Constraints, usize)>,
     factors: Shared<&'a [f64]>,
     entries: Vec<[Option<usize>; 4]>,
 }
 
-pub(super) fn encode(made: &Made<'_>) -> Vec<u8> {
+pub(super) fn encode(made: &CompletedPass<'_>) -> Vec<u8> {
     let mut to = Writer::default();
     to.0.extend_from_slice(MARK);
     to.whole(VERSION);
@@ -59,48 +61,48 @@ pub(super) fn encode(made: &Made<'_>) -> Vec<u8> {
     let parts = parts(made);
     let count = made.pass.clusters.len();
     to.list(&parts.dags.items, |to, item| dag(to, item));
-    to.list(&parts.views.items, |to, (name, offer)| {
+    to.list(&parts.views.items, |to, (name, demand)| {
         to.text(name);
-        to.list(offer.distance, |to, time| to.millis(*time));
+        to.list(demand.distance, |to, time| to.millis(*time));
     });
-    to.list(&parts.bars.items, |to, (item, tasks)| {
-        bars(to, item, (*tasks, count));
+    to.list(&parts.constraints.items, |to, (item, tasks)| {
+        constraints(to, item, (*tasks, count));
     });
     to.list(&parts.factors.items, |to, factors| {
         to.list(factors, |to, factor| to.number(*factor));
     });
     let mut entries = parts.entries.iter();
-    for offers in [made.pass.settled, made.pass.offers] {
-        to.list(offers, |to, each| {
-            offer(to, each, entries.next().copied().unwrap_or_default(), count);
+    for demands in [made.pass.settled, made.pass.demands] {
+        to.list(demands, |to, each| {
+            demand(to, each, entries.next().copied().unwrap_or_default(), count);
         });
     }
     decisions(&mut to, made.decisions, count);
     to.0
 }
 
-fn parts<'a>(made: &Made<'a>) -> Parts<'a> {
+fn parts<'a>(made: &CompletedPass<'a>) -> Parts<'a> {
     let mut parts = Parts {
         dags: Shared::new(),
         views: Shared::new(),
-        bars: Shared::new(),
+        constraints: Shared::new(),
         factors: Shared::new(),
         entries: Vec::new(),
     };
-    let offers = made.pass.settled.iter().chain(made.pass.offers);
-    for (at, offer) in offers.enumerate() {
+    let demands = made.pass.settled.iter().chain(made.pass.demands);
+    for (at, demand) in demands.enumerate() {
         let name = made.groups.get(at).copied().unwrap_or_default();
-        let bars = offer.bars.map(|bars| {
-            let item = (bars, offer.dag.given());
-            parts.bars.index(address(bars), item)
+        let constraints = demand.constraints.map(|constraints| {
+            let item = (constraints, demand.dag.given());
+            parts.constraints.index(address(constraints), item)
         });
-        let factors = offer
+        let factors = demand
             .factors
             .map(|factors| parts.factors.index(address(factors), factors));
         parts.entries.push([
-            Some(parts.dags.index(address(offer.dag), offer.dag)),
-            Some(parts.views.index(address(offer.distance), (name, offer))),
-            bars,
+            Some(parts.dags.index(address(demand.dag), demand.dag)),
+            Some(parts.views.index(address(demand.distance), (name, demand))),
+            constraints,
             factors,
         ]);
     }
@@ -184,18 +186,18 @@ fn dag(to: &mut Writer, dag: &Dag) {
     });
 }
 
-fn bars(to: &mut Writer, bars: &Bars, (tasks, clusters): (usize, usize)) {
+fn constraints(to: &mut Writer, constraints: &Constraints, (tasks, clusters): (usize, usize)) {
     to.count(tasks);
     for task in 0..tasks {
         for at in 0..clusters {
-            match bars.get(task, at) {
+            match constraints.get(task, at) {
                 None => to.byte(0),
                 Some(why) => {
                     to.byte(1);
                     exclusion(to, &why);
                 }
             }
-            let share = bars.share(task, at);
+            let share = constraints.share(task, at);
             to.flag(share < 1.0);
             if share < 1.0 {
                 to.number(share);
@@ -239,14 +241,14 @@ fn exclusion(to: &mut Writer, exclusion: &Exclusion) {
     }
 }
 
-fn offer(to: &mut Writer, offer: &Offer<'_>, parts: [Option<usize>; 4], clusters: usize) {
-    to.count(offer.app);
-    to.number(offer.rate.get());
-    to.flag(offer.dwells);
+fn demand(to: &mut Writer, demand: &GroupDemand<'_>, parts: [Option<usize>; 4], clusters: usize) {
+    to.count(demand.app);
+    to.number(demand.rate.get());
+    to.flag(demand.dwells);
     for part in parts {
         to.count(part.map_or(0, |index| index + 1));
     }
-    match offer.before {
+    match demand.before {
         None => to.byte(0),
         Some(before) => {
             to.byte(1);
@@ -283,15 +285,15 @@ pub(super) fn outcome(to: &mut Writer, outcome: &Outcome, clusters: usize) {
     to.millis(outcome.latency);
 }
 
-pub(super) fn asked(to: &mut Writer, asked: &Asked) {
-    let memory = &asked.memory;
-    for number in [asked.erlangs, asked.runs, memory.main, memory.gpu] {
+pub(super) fn cluster_load(to: &mut Writer, load: &ClusterLoad) {
+    let memory = &load.memory;
+    for number in [load.erlangs, load.runs, memory.main, memory.gpu] {
         to.number(number);
     }
 }
 
 fn decisions(to: &mut Writer, decisions: &Decisions, clusters: usize) {
     to.list(&decisions.outcomes, |to, each| outcome(to, each, clusters));
-    to.list(&decisions.asked, asked);
+    to.list(&decisions.loads, cluster_load);
     moves(to, &decisions.moves);
 }

@@ -3,8 +3,8 @@
 //!
 //! **Format.** `fdn-plan`, the format version as an integer, then the parts below in sequence. Integers are LEB128 (seven bits per byte,
 //! the lowest first); floating-point numbers are the eight bytes of IEEE 754, the lowest first, since JSON has neither infinity nor every
-//! bit; strings and lists begin with their length. What many offers share (workflows, groups with their distances, exclusions,
-//! corrections) is stored once, and offers refer to it by index. Compression, checksums and files are up to the caller.
+//! bit; strings and lists begin with their length. What many demands share (workflows, groups with their distances, exclusions,
+//! corrections) is stored once, and demands refer to it by index. Compression, checksums and files are up to the caller.
 //!
 //! | part | has |
 //! | --- | --- |
@@ -13,8 +13,8 @@
 //! | clusters | id, speed, slots, free and total resources, availability; then the links of every pair |
 //! | names | of the apps |
 //! | shared | workflows, groups, exclusions, corrections |
-//! | settled, offers | app, rate, previous clusters, whether it dwells, and which of the shared parts it uses |
-//! | decisions | of each offer: the verdict, the clusters, the latency; of each cluster: its load and memory need; the bucket of moves |
+//! | settled, demands | app, rate, previous clusters, whether it dwells, and which of the shared parts it uses |
+//! | decisions | of each demand: the verdict, the clusters, the latency; of each cluster: its load and memory need; the bucket of moves |
 //!
 //! **Invariants.** Decoding gives exactly the pass that was encoded; bytes that are no record are refused, and no more memory is
 //! allocated than the length of the input justifies.
@@ -26,9 +26,9 @@ mod replay;
 
 use fdn_core::{Millis, Timestamp};
 
-use crate::compete::{Competition, Moves, Offer, Outcome, Pass, Rate, Terms};
+use crate::compete::{Competition, GroupDemand, Moves, Outcome, Pass, Rate, Terms};
 use crate::dag::Dag;
-use crate::place::{Bars, Cluster, ClusterIndex, Memory, Network};
+use crate::place::{Cluster, ClusterIndex, Constraints, Memory, Network};
 pub use replay::Difference;
 
 /// The format version that is written, and the only one that is read.
@@ -59,7 +59,7 @@ pub enum Malformed {
 
 /// The load of a cluster after a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
+pub struct ClusterLoad {
     /// The offered load in erlangs: the mean number of busy slots.
     pub erlangs: f64,
     /// The arrival rate of task runs, per second.
@@ -71,10 +71,10 @@ pub struct Asked {
 /// The decisions of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decisions {
-    /// By offer that had its turn, in the order of [`Pass::offers`].
+    /// By demand that had its turn, in the order of [`Pass::demands`].
     pub outcomes: Vec<Outcome>,
     /// By cluster.
-    pub asked: Vec<Asked>,
+    pub loads: Vec<ClusterLoad>,
     /// The bucket of moves after the pass.
     pub moves: Moves,
 }
@@ -86,8 +86,8 @@ impl Decisions {
         let parts = competition.loads().iter().zip(competition.needed());
         Self {
             outcomes,
-            asked: parts
-                .map(|(load, memory)| Asked {
+            loads: parts
+                .map(|(load, memory)| ClusterLoad {
                     erlangs: load.erlangs(),
                     runs: load.runs(),
                     memory: *memory,
@@ -100,12 +100,12 @@ impl Decisions {
 
 /// A completed pass, to be recorded.
 #[derive(Clone, Copy, Debug)]
-pub struct Made<'a> {
+pub struct CompletedPass<'a> {
     /// When it was made.
     pub at: Timestamp,
-    /// The names of the apps, indexed by [`Offer::app`].
+    /// The names of the apps, indexed by [`GroupDemand::app`].
     pub apps: &'a [&'a str],
-    /// The names of the groups: of the settled offers, then of the others.
+    /// The names of the groups: of the settled demands, then of the others.
     pub groups: &'a [&'a str],
     /// Its inputs.
     pub pass: &'a Pass<'a>,
@@ -115,7 +115,7 @@ pub struct Made<'a> {
     pub decisions: &'a Decisions,
 }
 
-impl Made<'_> {
+impl CompletedPass<'_> {
     /// Encodes the record; see the module for the format.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -130,7 +130,7 @@ struct View {
     distance: Vec<Millis>,
 }
 
-/// One offer, with indices into the shared parts.
+/// One demand, with indices into the shared parts.
 #[derive(Clone, Debug)]
 struct Entry {
     app: usize,
@@ -138,14 +138,14 @@ struct Entry {
     view: usize,
     rate: Rate,
     before: Option<Vec<ClusterIndex>>,
-    bars: Option<usize>,
+    constraints: Option<usize>,
     factors: Option<usize>,
     dwells: bool,
 }
 
 /// A decoded record.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedPass {
     at: Timestamp,
     moves: Moves,
     terms: Terms,
@@ -154,14 +154,14 @@ pub struct Recorded {
     apps: Vec<String>,
     dags: Vec<Dag>,
     views: Vec<View>,
-    bars: Vec<Bars>,
+    constraints: Vec<Constraints>,
     factors: Vec<Vec<f64>>,
     settled: Vec<Entry>,
-    offers: Vec<Entry>,
+    demands: Vec<Entry>,
     decisions: Decisions,
 }
 
-impl Recorded {
+impl RecordedPass {
     /// Decodes a record.
     ///
     /// # Errors
@@ -188,47 +188,57 @@ impl Recorded {
         &self.decisions
     }
 
-    /// The offers that had no turn.
+    /// The demands that had no turn.
     #[must_use]
-    pub fn settled(&self) -> Vec<Offer<'_>> {
-        self.settled.iter().map(|entry| self.offer(entry)).collect()
+    pub fn settled(&self) -> Vec<GroupDemand<'_>> {
+        self.settled
+            .iter()
+            .map(|entry| self.demand(entry))
+            .collect()
     }
 
-    /// The offers that had their turn.
+    /// The demands that had their turn.
     #[must_use]
-    pub fn offers(&self) -> Vec<Offer<'_>> {
-        self.offers.iter().map(|entry| self.offer(entry)).collect()
+    pub fn demands(&self) -> Vec<GroupDemand<'_>> {
+        self.demands
+            .iter()
+            .map(|entry| self.demand(entry))
+            .collect()
     }
 
-    /// The names of the app and the group: of each settled offer, then of the others.
+    /// The names of the app and the group: of each settled demand, then of the others.
     pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
-        let entries = self.settled.iter().chain(&self.offers);
+        let entries = self.settled.iter().chain(&self.demands);
         entries.map(|entry| {
             let (app, view) = (&self.apps[entry.app], &self.views[entry.view]);
             (app.as_str(), view.name.as_str())
         })
     }
 
-    /// The recorded pass with the given offers, which [`Self::settled`] and [`Self::offers`] return.
+    /// The recorded pass with the given demands, which [`Self::settled`] and [`Self::demands`] return.
     #[must_use]
-    pub fn pass<'a>(&'a self, settled: &'a [Offer<'a>], offers: &'a [Offer<'a>]) -> Pass<'a> {
+    pub fn pass<'a>(
+        &'a self,
+        settled: &'a [GroupDemand<'a>],
+        demands: &'a [GroupDemand<'a>],
+    ) -> Pass<'a> {
         Pass {
             clusters: &self.clusters,
             network: &self.network,
             terms: self.terms,
             settled,
-            offers,
+            demands,
         }
     }
 
-    fn offer<'a>(&'a self, entry: &'a Entry) -> Offer<'a> {
-        Offer {
+    fn demand<'a>(&'a self, entry: &'a Entry) -> GroupDemand<'a> {
+        GroupDemand {
             app: entry.app,
             dag: &self.dags[entry.dag],
             distance: &self.views[entry.view].distance,
             rate: entry.rate,
             before: entry.before.as_deref(),
-            bars: entry.bars.map(|at| &self.bars[at]),
+            constraints: entry.constraints.map(|at| &self.constraints[at]),
             factors: entry.factors.map(|at| self.factors[at].as_slice()),
             dwells: entry.dwells,
         }

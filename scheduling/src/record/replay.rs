@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::bytes::Writer;
-use super::{Asked, Decisions, Recorded, encode};
+use super::{ClusterLoad, Decisions, RecordedPass, encode};
 use crate::Error;
 use crate::compete::{Outcome, Verdict};
 use crate::place::ClusterIndex;
@@ -29,16 +29,16 @@ impl fmt::Display for Difference {
     }
 }
 
-impl Recorded {
+impl RecordedPass {
     /// Replays the pass with the present code.
     ///
     /// # Errors
     /// When the record's parts are inconsistent.
     pub fn replay(&self) -> Result<Decisions, Error> {
-        let (settled, offers) = (self.settled(), self.offers());
+        let (settled, demands) = (self.settled(), self.demands());
         let mut moves = self.moves;
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; offers.len()];
-        let pass = self.pass(&settled, &offers);
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; demands.len()];
+        let pass = self.pass(&settled, &demands);
         let competition = pass.run(&mut moves, |at, _, outcome| {
             outcomes[at] = Some(outcome.clone());
         })?;
@@ -59,22 +59,22 @@ impl Recorded {
             if bits(one) != bits(other) {
                 found.push(Difference {
                     what: format!("app {app}, group {group}"),
-                    recorded: self.said(one),
-                    replayed: self.said(other),
+                    recorded: self.outcome_text(one),
+                    replayed: self.outcome_text(other),
                 });
             }
         }
         for (cluster, (one, other)) in self
             .clusters
             .iter()
-            .zip(ours.asked.iter().zip(&replayed.asked))
+            .zip(ours.loads.iter().zip(&replayed.loads))
         {
-            let bits = |asked: &Asked| bytes(|to| encode::asked(to, asked));
+            let bits = |load: &ClusterLoad| bytes(|to| encode::cluster_load(to, load));
             if bits(one) != bits(other) {
                 found.push(Difference {
                     what: format!("cluster {}", cluster.id),
-                    recorded: asked(one),
-                    replayed: asked(other),
+                    recorded: load_text(one),
+                    replayed: load_text(other),
                 });
             }
         }
@@ -87,11 +87,11 @@ impl Recorded {
                 replayed: left(replayed),
             });
         }
-        let counts = |decisions: &Decisions| (decisions.outcomes.len(), decisions.asked.len());
+        let counts = |decisions: &Decisions| (decisions.outcomes.len(), decisions.loads.len());
         if counts(ours) != counts(replayed) {
             let said = |decisions: &Decisions| {
-                let (outcomes, asked) = counts(decisions);
-                format!("{outcomes} groups and {asked} clusters")
+                let (outcomes, loads) = counts(decisions);
+                format!("{outcomes} groups and {loads} clusters")
             };
             found.push(Difference {
                 what: "the number of decisions".to_owned(),
@@ -102,7 +102,7 @@ impl Recorded {
         found
     }
 
-    fn said(&self, outcome: &Outcome) -> String {
+    fn outcome_text(&self, outcome: &Outcome) -> String {
         let name = |place: &ClusterIndex| {
             let cluster = self.clusters.get(place.get());
             cluster.map_or("gone", |cluster| cluster.id.as_str())
@@ -129,9 +129,9 @@ fn bytes(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     to.0
 }
 
-fn asked(asked: &Asked) -> String {
+fn load_text(load: &ClusterLoad) -> String {
     format!(
         "{:?} slots, {:?} runs a second, {:?} MiB",
-        asked.erlangs, asked.runs, asked.memory.main
+        load.erlangs, load.runs, load.memory.main
     )
 }

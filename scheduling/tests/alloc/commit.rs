@@ -2,8 +2,8 @@
 
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Committer, Container, LeastRequested, List, Look, PreScheduler, Settings, Verdict,
-    View, Whereabouts,
+    Choice, Committer, Container, ContainerState, LeastRequested, List, NodeSelection,
+    PreScheduler, Settings, Verdict, View,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -23,13 +23,13 @@ fn container(number: u128) -> Container {
 
 #[test]
 fn taking_listing_and_committing_allocate_nothing() {
-    let part = Look::Part { index: 0, of: 2 };
-    for (look, length) in [
-        (Look::All, 8),
-        (Look::Sample(50), 8),
+    let part = NodeSelection::Part { index: 0, of: 2 };
+    for (selection, length) in [
+        (NodeSelection::All, 8),
+        (NodeSelection::Sample(50), 8),
         (part, 8),
-        (Look::Dealt { hands: 10 }, 8),
-        (Look::All, 0),
+        (NodeSelection::Dealt { hands: 10 }, 8),
+        (NodeSelection::All, 0),
     ] {
         let mut committer =
             Committer::new(Settings::default(), LeastRequested).expect("settings of use");
@@ -40,7 +40,7 @@ fn taking_listing_and_committing_allocate_nothing() {
         }
         let choice = Choice {
             length,
-            look,
+            selection,
             ..Choice::default()
         };
         let mut pre_scheduler = PreScheduler::new(LeastRequested, choice);
@@ -52,7 +52,7 @@ fn taking_listing_and_committing_allocate_nothing() {
             }
             let counted = allocations(|| {
                 // Two lists at a time from one view, so that every second one finds its nodes changed.
-                while committer.count(Whereabouts::Pending) > 0 {
+                while committer.count(ContainerState::Pending) > 0 {
                     view.read(committer.store());
                     for list in &mut lists {
                         let assignment = committer.take(Millis::ZERO).expect("pending");
@@ -70,6 +70,6 @@ fn taking_listing_and_committing_allocate_nothing() {
             counted
         };
         assert!(pass(&mut committer) > 0, "the first pass makes the buffers");
-        assert_eq!(pass(&mut committer), 0, "h = {length}, {look:?}");
+        assert_eq!(pass(&mut committer), 0, "h = {length}, {selection:?}");
     }
 }

@@ -3,7 +3,7 @@
 
 use fdn_core::{MebiBytes, Millis};
 use fdn_scheduling::invocation::{
-    Action, ContainerId, Doing, Fixed, FunctionIndex, Gdsf, Guard, Histogram, HistogramSettings,
+    Action, Activity, ContainerId, Fixed, FunctionIndex, Gdsf, Guard, Histogram, HistogramSettings,
     KeepAlive, LearnSettings, Lru, Order, Profile, QUANTUM, RequestId, Scheduler, Settings,
 };
 
@@ -16,7 +16,7 @@ const FUNCTIONS: usize = 50;
 struct Round {
     scheduler: Scheduler,
     actions: Vec<Action>,
-    busy: Vec<(ContainerId, Doing)>,
+    busy: Vec<(ContainerId, Activity)>,
     handled: Vec<Action>,
     now: f64,
 }
@@ -54,18 +54,18 @@ impl Round {
                 .expect("taken");
             self.handle();
         }
-        while let Some((container, doing)) = self.busy.pop() {
+        while let Some((container, activity)) = self.busy.pop() {
             self.now += 3.0;
             let now = Millis::new(self.now);
-            if doing == Doing::Running {
+            if activity == Activity::Running {
                 let finished = self.scheduler.finished(now, container, &mut self.actions);
                 finished.expect("it runs");
             } else {
                 let ready = self.scheduler.ready(now, container, &mut self.actions);
                 ready.expect("it loads");
             }
-            if doing == Doing::Loading {
-                self.busy.push((container, Doing::Running));
+            if activity == Activity::Loading {
+                self.busy.push((container, Activity::Running));
             }
             self.handle();
             if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
@@ -84,13 +84,13 @@ impl Round {
         for action in self.handled.drain(..) {
             match action {
                 Action::StartCold { container, .. } => {
-                    self.busy.insert(0, (container, Doing::Loading));
+                    self.busy.insert(0, (container, Activity::Loading));
                 }
                 Action::Prewarm { container, .. } => {
-                    self.busy.insert(0, (container, Doing::Warming));
+                    self.busy.insert(0, (container, Activity::Warming));
                 }
                 Action::StartWarm { container, .. } => {
-                    self.busy.insert(0, (container, Doing::Running));
+                    self.busy.insert(0, (container, Activity::Running));
                 }
                 Action::Interrupt { container, .. } => {
                     self.busy.retain(|(busy, _)| *busy != container);

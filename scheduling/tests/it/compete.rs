@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use fdn_core::{Millis, Resources};
-use fdn_scheduling::compete::{Competition, Load, Moves, Offer, Outcome, Rate, Terms, Verdict};
+use fdn_scheduling::compete::{
+    Competition, GroupDemand, Load, Moves, Outcome, Rate, Terms, Verdict,
+};
 use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex};
 use fdn_scheduling::place::{
-    Availability, Bars, Cluster, ClusterIndex, Exclusion, HeuOrche, Network, Options, Speed,
+    Availability, Cluster, ClusterIndex, Constraints, Exclusion, HeuOrche, Network, Options, Speed,
 };
 use fdn_scheduling::steer::{Margin, replan};
 use proptest::prelude::*;
@@ -61,16 +63,16 @@ impl Group {
 
 fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> Vec<Outcome> {
     let network = Network::instant(clusters.len());
-    let offers: Vec<Offer<'_>> = groups
+    let demands: Vec<GroupDemand<'_>> = groups
         .iter()
         .enumerate()
-        .map(|(app, group)| Offer {
+        .map(|(app, group)| GroupDemand {
             app,
             dag,
             distance: &group.distance,
             rate: Rate::per_second(group.rate),
             before: group.before.as_deref(),
-            bars: None,
+            constraints: None,
             factors: None,
             dwells: false,
         })
@@ -78,7 +80,7 @@ fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> 
     let mut outcomes = BTreeMap::new();
     let mut competition = Competition::new(clusters, &network, terms());
     competition
-        .run(&offers, moves, |at, _, outcome| {
+        .run(&demands, moves, |at, _, outcome| {
             assert!(outcomes.insert(at, outcome.clone()).is_none());
         })
         .expect("consistent");
@@ -89,7 +91,7 @@ fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> 
             let time = clusters[cluster.get()]
                 .speed
                 .time(dag.task(TaskIndex::new(0)).mean());
-            loads[cluster.get()].add(offers[*at].rate, time);
+            loads[cluster.get()].add(demands[*at].rate, time);
         }
     }
     for (ours, theirs) in competition.loads().iter().zip(&loads) {
@@ -156,19 +158,19 @@ fn a_group_counts_the_wait_that_its_corrected_time_makes() {
     let (dag, network) = (function(100.0), Network::instant(2));
     let distance = [ms(5.0), ms(600.0)];
     let decided = |rate: f64, before: Option<&[ClusterIndex]>| {
-        let offer = Offer {
+        let demand = GroupDemand {
             app: 0,
             dag: &dag,
             distance: &distance,
             rate: Rate::per_second(rate),
             before,
-            bars: None,
+            constraints: None,
             factors: Some(&[10.0, 1.0]),
             dwells: false,
         };
         let mut places = Vec::new();
         Competition::new(&clusters, &network, terms())
-            .run(&[offer], &mut Moves::unlimited(), |_, _, outcome| {
+            .run(&[demand], &mut Moves::unlimited(), |_, _, outcome| {
                 places.clone_from(&outcome.clusters);
             })
             .expect("consistent");
@@ -189,28 +191,29 @@ fn a_cluster_of_which_few_nodes_can_run_a_task_is_as_large_as_these() {
     let clusters = clusters(&[20, 20]);
     let (dag, network) = (function(10.0), Network::instant(2));
     let distance = [ms(5.0), ms(50.0)];
-    let bars = |share: f64| {
-        Bars::from_fn((1, 2), |_, _| None).with_shares(|_, at| if at == 0 { share } else { 1.0 })
+    let constraints = |share: f64| {
+        Constraints::from_fn((1, 2), |_, _| None)
+            .with_shares(|_, at| if at == 0 { share } else { 1.0 })
     };
-    let narrow = bars(0.1);
-    let decided = |bars: Option<&Bars>, rates: &[f64]| {
-        let offers: Vec<Offer<'_>> = rates
+    let narrow = constraints(0.1);
+    let decided = |constraints: Option<&Constraints>, rates: &[f64]| {
+        let demands: Vec<GroupDemand<'_>> = rates
             .iter()
             .enumerate()
-            .map(|(app, rate)| Offer {
+            .map(|(app, rate)| GroupDemand {
                 app,
                 dag: &dag,
                 distance: &distance,
                 rate: Rate::per_second(*rate),
                 before: None,
-                bars,
+                constraints,
                 factors: None,
                 dwells: false,
             })
             .collect();
         let mut places = BTreeMap::new();
         Competition::new(&clusters, &network, terms())
-            .run(&offers, &mut Moves::unlimited(), |at, _, outcome| {
+            .run(&demands, &mut Moves::unlimited(), |at, _, outcome| {
                 places.insert(at, outcome.clusters[0].get());
             })
             .expect("consistent");
@@ -222,7 +225,7 @@ fn a_cluster_of_which_few_nodes_can_run_a_task_is_as_large_as_these() {
     // Neither do many that are small fill the two slots together.
     let many = decided(Some(&narrow), &[50.0; 20]);
     assert_eq!(many.iter().filter(|at| **at == 0).count(), 3, "{many:?}");
-    assert!(!narrow.is_empty() && bars(1.0).is_empty());
+    assert!(!narrow.is_empty() && constraints(1.0).is_empty());
 }
 
 #[test]
@@ -451,16 +454,16 @@ proptest! {
             group.before = Some(vec![at(rng.random_range(0..clusters.len()))]);
         }
         let network = Network::instant(clusters.len());
-        let offers: Vec<Offer<'_>> = groups
+        let demands: Vec<GroupDemand<'_>> = groups
             .iter()
             .enumerate()
-            .map(|(app, group)| Offer {
+            .map(|(app, group)| GroupDemand {
                 app,
                 dag: &dag,
                 distance: &group.distance,
                 rate: Rate::per_second(group.rate),
                 before: group.before.as_deref(),
-                bars: None,
+                constraints: None,
                 factors: None,
                 dwells: false,
             })
@@ -468,8 +471,8 @@ proptest! {
         let mut competition = Competition::new(&clusters, &network, terms());
         let (mut seen, mut wrong) = (Vec::new(), Vec::new());
         competition
-            .run(&offers, &mut Moves::unlimited(), |index, problem, outcome| {
-                let before = offers[index].before.expect("they were somewhere");
+            .run(&demands, &mut Moves::unlimited(), |index, problem, outcome| {
+                let before = demands[index].before.expect("they were somewhere");
                 let cost = |clusters: &[ClusterIndex]| {
                     let plan = HeuOrche::default().evaluate(problem, |task| clusters.get(task.get()).copied());
                     plan.expect("all clusters are up").latency().get()

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::compete::{
-    Competition, Moves, Offer, Outcome, Rate, Terms, Verdict, containers,
+    Competition, GroupDemand, Moves, Outcome, Rate, Terms, Verdict, containers,
 };
 use fdn_scheduling::dag::{Dag, DagBuilder, Holding, TaskIndex, Transfer};
 use fdn_scheduling::place::{Cluster, ClusterIndex, Exclusion, Memory, Network, Options, Speed};
@@ -80,18 +80,18 @@ fn group(app: usize, distance: &[f64], rate: f64, before: Option<usize>) -> Grou
     }
 }
 
-fn offers<'a>(apps: &'a [Dag], groups: &'a [Group]) -> Vec<Offer<'a>> {
-    let offer = |group: &'a Group| Offer {
+fn demands<'a>(apps: &'a [Dag], groups: &'a [Group]) -> Vec<GroupDemand<'a>> {
+    let demand = |group: &'a Group| GroupDemand {
         app: group.app,
         dag: &apps[group.app],
         distance: &group.distance,
         rate: Rate::per_second(group.rate),
         before: group.before.as_deref(),
-        bars: None,
+        constraints: None,
         factors: None,
         dwells: false,
     };
-    groups.iter().map(offer).collect()
+    groups.iter().map(demand).collect()
 }
 
 fn run(clusters: &[Cluster], apps: &[Dag], groups: &[Group]) -> (Vec<Outcome>, Vec<Memory>) {
@@ -100,7 +100,7 @@ fn run(clusters: &[Cluster], apps: &[Dag], groups: &[Group]) -> (Vec<Outcome>, V
     let mut competition = Competition::new(clusters, &network, terms());
     competition
         .run(
-            &offers(apps, groups),
+            &demands(apps, groups),
             &mut Moves::unlimited(),
             |number, _, outcome| {
                 assert!(outcomes[number].replace(outcome.clone()).is_none());
@@ -251,7 +251,7 @@ fn whom_nobody_has_memory_for_stays_and_is_told_why() {
     let mut competition = Competition::new(&clusters, &network, terms());
     competition
         .run(
-            &offers(&apps, &groups),
+            &demands(&apps, &groups),
             &mut Moves::unlimited(),
             |_, problem, outcome| {
                 assert_eq!(outcome.verdict, Verdict::Unplaced);

@@ -2,7 +2,7 @@
 //! costs each group a few moves at most, and soon after it nobody moves any more.
 
 use fdn_core::{Millis, Resources, Timestamp};
-use fdn_scheduling::compete::{Competition, Moves, Offer, Rate, Terms, Verdict};
+use fdn_scheduling::compete::{Competition, GroupDemand, Moves, Rate, Terms, Verdict};
 use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{Availability, Cluster, ClusterIndex, Network, Options, Speed};
 use fdn_scheduling::residual::{self, Residuals, Sample};
@@ -102,14 +102,14 @@ fn pass(
     moves: &mut Moves,
 ) -> (Vec<ClusterIndex>, Vec<(usize, Verdict)>) {
     let network = Network::instant(clusters.len());
-    let offers: Vec<Offer<'_>> = (0..world.apps.len())
-        .map(|at| Offer {
+    let demands: Vec<GroupDemand<'_>> = (0..world.apps.len())
+        .map(|at| GroupDemand {
             app: at,
             dag: &world.apps[at],
             distance: &world.distances[at],
             rate: Rate::per_second(world.rates[at]),
             before: before.map(|before| std::slice::from_ref(&before[at])),
-            bars: None,
+            constraints: None,
             factors: factors.get(at).map(Vec::as_slice),
             dwells: dwells(at),
         })
@@ -122,10 +122,10 @@ fn pass(
         },
         horizon: Millis::new(10_000.0),
     };
-    let mut places = vec![ClusterIndex::new(0); offers.len()];
+    let mut places = vec![ClusterIndex::new(0); demands.len()];
     let mut moved = Vec::new();
     Competition::new(clusters, &network, terms)
-        .run(&offers, moves, |at, _, outcome| {
+        .run(&demands, moves, |at, _, outcome| {
             places[at] = outcome.clusters[0];
             if before.is_some_and(|before| before[at] != places[at]) {
                 moved.push((at, outcome.verdict));
@@ -263,13 +263,13 @@ fn who_dwells_stays_unless_the_place_fails() {
     let dag = Dag::single("f", ms(10.0), Resources::default()).expect("one task");
     let verdict = |clusters: &[Cluster], dwells: bool| {
         let (network, before) = (Network::instant(2), [ClusterIndex::new(1)]);
-        let offer = Offer {
+        let demand = GroupDemand {
             app: 0,
             dag: &dag,
             distance: &[ms(1.0), ms(50.0)],
             rate: Rate::per_second(1.0),
             before: Some(&before),
-            bars: None,
+            constraints: None,
             factors: None,
             dwells,
         };
@@ -280,7 +280,7 @@ fn who_dwells_stays_unless_the_place_fails() {
         };
         let mut found = None;
         Competition::new(clusters, &network, terms)
-            .run(&[offer], &mut Moves::unlimited(), |_, _, outcome| {
+            .run(&[demand], &mut Moves::unlimited(), |_, _, outcome| {
                 found = Some(outcome.verdict);
             })
             .expect("consistent");

@@ -4,13 +4,13 @@ use std::num::NonZeroU32;
 
 use fdn_core::manifest::RuntimeKind;
 use fdn_core::{ByteSize, MebiBytes, MilliCpu, Millis, Resources, Timestamp};
-use fdn_scheduling::compete::{Moves, Offer, Outcome, Pass, Rate, Terms, Verdict, appraise};
+use fdn_scheduling::compete::{GroupDemand, Moves, Outcome, Pass, Rate, Terms, Verdict, appraise};
 use fdn_scheduling::dag::{Dag, DagBuilder, Holding, TaskIndex, Transfer};
 use fdn_scheduling::place::{
-    Availability, Bandwidth, Bars, Cluster, ClusterIndex, Exclusion, Link, Network, Options, Slots,
-    Speed,
+    Availability, Bandwidth, Cluster, ClusterIndex, Constraints, Exclusion, Link, Network, Options,
+    Slots, Speed,
 };
-use fdn_scheduling::record::{Decisions, MARK, Made, Malformed, Recorded};
+use fdn_scheduling::record::{CompletedPass, Decisions, MARK, Malformed, RecordedPass};
 use fdn_scheduling::steer::Margin;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -27,7 +27,7 @@ struct World {
     network: Network,
     dags: Vec<Dag>,
     distances: Vec<Vec<Millis>>,
-    bars: Vec<Option<Bars>>,
+    constraints: Vec<Option<Constraints>>,
     factors: Vec<Option<Vec<f64>>>,
     /// Those of the first `settled` have no turn.
     groups: Vec<Group>,
@@ -123,12 +123,12 @@ impl World {
             })
             .collect();
         let sizes: Vec<usize> = dags.iter().map(Dag::given).collect();
-        let bars = sizes
+        let constraints = sizes
             .iter()
             .map(|tasks| {
                 rng.random_bool(0.5).then(|| {
-                    let bars = Bars::from_fn((*tasks, count), |_, _| bar(rng));
-                    bars.with_shares(|_, _| if rng.random_bool(0.8) { 1.0 } else { 0.3 })
+                    let constraints = Constraints::from_fn((*tasks, count), |_, _| bar(rng));
+                    constraints.with_shares(|_, _| if rng.random_bool(0.8) { 1.0 } else { 0.3 })
                 })
             })
             .collect();
@@ -177,22 +177,22 @@ impl World {
             network,
             dags,
             distances,
-            bars,
+            constraints,
             factors,
             groups,
         }
     }
 
-    fn offers(&self) -> Vec<Offer<'_>> {
+    fn demands(&self) -> Vec<GroupDemand<'_>> {
         let groups = self.groups.iter();
         groups
-            .map(|(app, group, rate, before, dwells)| Offer {
+            .map(|(app, group, rate, before, dwells)| GroupDemand {
                 app: *app,
                 dag: &self.dags[*app],
                 distance: &self.distances[*group],
                 rate: Rate::per_second(*rate),
                 before: before.as_deref(),
-                bars: self.bars[*app].as_ref(),
+                constraints: self.constraints[*app].as_ref(),
                 factors: self.factors[*app].as_deref(),
                 dwells: *dwells,
             })
@@ -201,17 +201,17 @@ impl World {
 
     /// The pass is made and written; `change` what it decided before that.
     fn record(&self, change: impl FnOnce(&mut Decisions)) -> Vec<u8> {
-        let offers = self.offers();
-        let (settled, offers) = offers.split_at(self.settled);
+        let demands = self.demands();
+        let (settled, demands) = demands.split_at(self.settled);
         let pass = Pass {
             clusters: &self.clusters,
             network: &self.network,
             terms: self.terms,
             settled,
-            offers,
+            demands,
         };
         let mut moves = self.moves;
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; offers.len()];
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; demands.len()];
         let competition = pass
             .run(&mut moves, |at, _, outcome| {
                 outcomes[at] = Some(outcome.clone());
@@ -228,7 +228,7 @@ impl World {
             .map(|g| format!("group {}", g.1))
             .collect();
         let groups: Vec<&str> = names.iter().map(String::as_str).collect();
-        Made {
+        CompletedPass {
             at: Timestamp(1_790_000_000_123),
             apps: &apps,
             groups: &groups,
@@ -241,14 +241,14 @@ impl World {
 }
 
 /// What was read, written again.
-fn again(recorded: &Recorded, moves: Moves, terms: &World) -> Vec<u8> {
-    let (settled, offers) = (recorded.settled(), recorded.offers());
-    let pass = recorded.pass(&settled, &offers);
+fn again(recorded: &RecordedPass, moves: Moves, terms: &World) -> Vec<u8> {
+    let (settled, demands) = (recorded.settled(), recorded.demands());
+    let pass = recorded.pass(&settled, &demands);
     assert_eq!(pass.terms, terms.terms);
     let names: Vec<String> = (0..terms.dags.len()).map(|n| format!("app-{n}")).collect();
     let apps: Vec<&str> = names.iter().map(String::as_str).collect();
     let groups: Vec<&str> = recorded.names().map(|(_, group)| group).collect();
-    Made {
+    CompletedPass {
         at: recorded.at(),
         apps: &apps,
         groups: &groups,
@@ -264,7 +264,7 @@ proptest! {
     fn what_is_read_is_what_was_written_and_decides_the_same(seed in any::<u64>()) {
         let world = World::new(seed);
         let bytes = world.record(|_| {});
-        let recorded = Recorded::decode(&bytes).expect("a record");
+        let recorded = RecordedPass::decode(&bytes).expect("a record");
         prop_assert_eq!(recorded.clusters(), &world.clusters[..]);
         prop_assert_eq!(again(&recorded, world.moves, &world), bytes);
         let replayed = recorded.replay().expect("consistent");
@@ -276,13 +276,13 @@ proptest! {
     fn what_is_no_record_is_refused(seed in any::<u64>(), cut in 0.0f64..1.0, changed in any::<u8>()) {
         let bytes = World::new(seed).record(|_| {});
         let at = (bytes.len() as f64 * cut) as usize;
-        prop_assert!(Recorded::decode(&bytes[..at]).is_err());
+        prop_assert!(RecordedPass::decode(&bytes[..at]).is_err());
         let mut more = bytes.clone();
         more.push(0);
-        prop_assert_eq!(Recorded::decode(&more).err(), Some(Malformed::Long));
+        prop_assert_eq!(RecordedPass::decode(&more).err(), Some(Malformed::Long));
         let mut other = bytes;
         other[at] = changed;
-        if let Ok(recorded) = Recorded::decode(&other)
+        if let Ok(recorded) = RecordedPass::decode(&other)
             && let Ok(replayed) = recorded.replay()
         {
             std::hint::black_box(recorded.differences(&replayed));
@@ -303,7 +303,7 @@ proptest! {
                 Millis::ZERO
             };
         });
-        let recorded = Recorded::decode(&bytes).expect("a record");
+        let recorded = RecordedPass::decode(&bytes).expect("a record");
         let replayed = recorded.replay().expect("consistent");
         let found = recorded.differences(&replayed);
         prop_assert_eq!(found.len(), 1);
@@ -315,25 +315,25 @@ proptest! {
     #[test]
     fn what_was_decided_is_appraised_with_all_that_it_asks(seed in any::<u64>()) {
         let world = World::new(seed);
-        let recorded = Recorded::decode(&world.record(|_| {})).expect("a record");
-        let (settled, offers) = (recorded.settled(), recorded.offers());
-        let pass = recorded.pass(&settled, &offers);
-        let there: Vec<_> = offers
+        let recorded = RecordedPass::decode(&world.record(|_| {})).expect("a record");
+        let (settled, demands) = (recorded.settled(), recorded.demands());
+        let pass = recorded.pass(&settled, &demands);
+        let there: Vec<_> = demands
             .iter()
             .zip(&recorded.decisions().outcomes)
-            .map(|(offer, outcome)| match outcome.verdict {
-                Verdict::Unplaced => (*offer, offer.before.unwrap_or_default()),
-                _ => (*offer, &outcome.clusters[..]),
+            .map(|(demand, outcome)| match outcome.verdict {
+                Verdict::Unplaced => (*demand, demand.before.unwrap_or_default()),
+                _ => (*demand, &outcome.clusters[..]),
             })
-            .chain(settled.iter().map(|offer| (*offer, offer.before.unwrap_or_default())))
+            .chain(settled.iter().map(|demand| (*demand, demand.before.unwrap_or_default())))
             .collect();
         let appraisal = appraise(&pass, &there).expect("consistent");
         prop_assert_eq!(appraisal.latencies.len(), there.len());
         let near = |one: f64, other: f64| (one - other).abs() <= 1e-6 * (1.0 + one.abs());
-        for (load, asked) in appraisal.loads.iter().zip(&recorded.decisions().asked) {
+        for (load, asked) in appraisal.loads.iter().zip(&recorded.decisions().loads) {
             prop_assert!(near(load.erlangs(), asked.erlangs), "{:?} {:?}", load, asked);
         }
-        for (needed, asked) in appraisal.needed.iter().zip(&recorded.decisions().asked) {
+        for (needed, asked) in appraisal.needed.iter().zip(&recorded.decisions().loads) {
             prop_assert!(near(needed.main, asked.memory.main), "{:?} {:?}", needed, asked);
         }
     }
@@ -362,35 +362,35 @@ fn placements_are_appraised_with_the_waits_that_they_make() {
             horizon: ms(10_000.0),
         },
         settled: &[],
-        offers: &[],
+        demands: &[],
     };
     let distance = [ms(5.0), ms(5.0), ms(40.0)];
-    let offer = |rate: f64| Offer {
+    let demand = |rate: f64| GroupDemand {
         app: 0,
         dag: &dag,
         distance: &distance,
         rate: Rate::per_second(rate),
         before: None,
-        bars: None,
+        constraints: None,
         factors: None,
         dwells: false,
     };
     let [a, b, c] = [0, 1, 2].map(|at| [ClusterIndex::new(at)]);
-    let latencies = |offers: &[(Offer<'_>, &[ClusterIndex])]| {
-        let appraisal = appraise(&pass, offers).expect("consistent");
+    let latencies = |demands: &[(GroupDemand<'_>, &[ClusterIndex])]| {
+        let appraisal = appraise(&pass, demands).expect("consistent");
         let times = appraisal.latencies.into_iter();
         times.map(|time| time.map(Millis::get)).collect::<Vec<_>>()
     };
     // Half of one slot: the wait is one run.
-    assert_eq!(latencies(&[(offer(50.0), &a)]), [Some(30.0)]);
+    assert_eq!(latencies(&[(demand(50.0), &a)]), [Some(30.0)]);
     // Two halves of it meet there.
-    let halves = [(offer(25.0), &a[..]), (offer(25.0), &a[..])];
+    let halves = [(demand(25.0), &a[..]), (demand(25.0), &a[..])];
     assert_eq!(latencies(&halves), [Some(30.0), Some(30.0)]);
     // No slot, no place at all, and a fast one that is far.
     let others = [
-        (offer(1.0), &b[..]),
-        (offer(1.0), &[][..]),
-        (offer(100.0), &c[..]),
+        (demand(1.0), &b[..]),
+        (demand(1.0), &[][..]),
+        (demand(100.0), &c[..]),
     ];
     assert_eq!(latencies(&others), [None, None, Some(90.0)]);
 }
@@ -398,16 +398,16 @@ fn placements_are_appraised_with_the_waits_that_they_make() {
 #[test]
 fn records_of_another_form_say_so() {
     assert_eq!(
-        Recorded::decode(b"fdn-plaN\x01").err(),
+        RecordedPass::decode(b"fdn-plaN\x01").err(),
         Some(Malformed::Mark)
     );
-    assert_eq!(Recorded::decode(b"").err(), Some(Malformed::Mark));
+    assert_eq!(RecordedPass::decode(b"").err(), Some(Malformed::Mark));
     let next = [&MARK[..], &[2]].concat();
-    let why = Recorded::decode(&next).expect_err("newer");
+    let why = RecordedPass::decode(&next).expect_err("newer");
     assert_eq!(why.to_string(), "is of version 2, and this program reads 1");
     // A list that would be longer than any memory.
     let bytes = World::new(1).record(|_| {});
     let head = MARK.len() + 1 + 6 + 24 + 8 + 8 + 3;
     let endless = [&bytes[..head], &[0xff; 9][..], &[0x01][..]].concat();
-    assert_eq!(Recorded::decode(&endless).err(), Some(Malformed::Short));
+    assert_eq!(RecordedPass::decode(&endless).err(), Some(Malformed::Short));
 }

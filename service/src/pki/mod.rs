@@ -9,10 +9,10 @@
 
 mod authority;
 mod facts;
-pub mod judged;
 mod key;
 pub mod pin;
 pub mod tls;
+pub mod verifier;
 
 pub use authority::{Authority, Bearer, Issued, Subject};
 pub use facts::Facts;

@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::failed;
-use super::judged::{Judged, Shown};
+use super::verifier::{CustomVerifier, PresentedChain};
 use crate::error::ServiceError;
 
 /// The digest of the single certificate (PEM) in a file.
@@ -44,24 +44,24 @@ pub fn of_file(file: &Path) -> Result<Digest, ServiceError> {
 
 /// The authority that a server must be signed by.
 #[derive(Debug)]
-pub struct Pin {
+pub struct AuthorityPin {
     digest: Digest,
     provider: Arc<CryptoProvider>,
     /// Its certificate (PEM), once a server was accepted.
-    found: OnceLock<String>,
+    accepted: OnceLock<String>,
     /// Whether a server presented a chain without it.
-    missed: AtomicBool,
+    mismatch: AtomicBool,
 }
 
-impl Pin {
+impl AuthorityPin {
     /// Pins the authority whose certificate (DER) has this SHA-256 digest.
     #[must_use]
     pub fn new(digest: Digest) -> Arc<Self> {
         Arc::new(Self {
             digest,
             provider: Arc::new(ring::default_provider()),
-            found: OnceLock::new(),
-            missed: AtomicBool::new(false),
+            accepted: OnceLock::new(),
+            mismatch: AtomicBool::new(false),
         })
     }
 
@@ -74,7 +74,7 @@ impl Pin {
             .with_safe_default_protocol_versions()
             .map_err(failed)?;
         let (pin, provider) = (Arc::clone(self), Arc::clone(&self.provider));
-        let verifier = Judged::new(provider, Box::new(move |shown| pin.judge(shown)));
+        let verifier = CustomVerifier::new(provider, Box::new(move |chain| pin.verify(chain)));
         Ok(config
             .dangerous()
             .with_custom_certificate_verifier(verifier)
@@ -82,10 +82,10 @@ impl Pin {
     }
 
     /// Accepts a server whose chain contains the authority's certificate and is valid with that as the only trusted root.
-    fn judge(&self, shown: &Shown<'_>) -> Result<(), rustls::Error> {
-        let mut all = shown.intermediates.iter().chain([shown.own]);
+    fn verify(&self, chain: &PresentedChain<'_>) -> Result<(), rustls::Error> {
+        let mut all = chain.intermediates.iter().chain([chain.own]);
         let Some(authority) = all.find(|one| Digest::of(one) == self.digest) else {
-            self.missed.store(true, Ordering::Relaxed);
+            self.mismatch.store(true, Ordering::Relaxed);
             return Err(CertificateError::UnknownIssuer.into());
         };
         let mut roots = RootCertStore::empty();
@@ -95,26 +95,26 @@ impl Pin {
             .build()
             .map_err(|error| rustls::Error::General(error.to_string()))?;
         verifier.verify_server_cert(
-            shown.own,
-            shown.intermediates,
-            shown.name,
-            shown.ocsp,
-            shown.now,
+            chain.own,
+            chain.intermediates,
+            chain.name,
+            chain.ocsp,
+            chain.now,
         )?;
-        self.found.get_or_init(|| pem(authority));
+        self.accepted.get_or_init(|| pem(authority));
         Ok(())
     }
 
     /// The authority's certificate (PEM), once a server was accepted because of it.
     #[must_use]
-    pub fn found(&self) -> Option<&str> {
-        self.found.get().map(String::as_str)
+    pub fn authority_pem(&self) -> Option<&str> {
+        self.accepted.get().map(String::as_str)
     }
 
     /// Whether a server presented a chain that does not contain the authority's certificate.
     #[must_use]
-    pub fn missed(&self) -> bool {
-        self.missed.load(Ordering::Relaxed)
+    pub fn mismatched(&self) -> bool {
+        self.mismatch.load(Ordering::Relaxed)
     }
 }
 

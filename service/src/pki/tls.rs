@@ -22,7 +22,7 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
-use super::judged::{Judged, Shown};
+use super::verifier::{CustomVerifier, PresentedChain};
 use super::{Facts, failed};
 use crate::error::ServiceError;
 use crate::secret::Secret;
@@ -31,10 +31,10 @@ use crate::secret::Secret;
 const ALPN: &[u8] = b"h2";
 
 /// Returns whether a serial number was revoked.
-pub type Revoked = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+pub type RevocationCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Returns whether a machine with a valid certificate was removed.
-pub type Removed = Arc<dyn Fn(&Facts<Machine>) -> bool + Send + Sync>;
+pub type RemovalCheck = Arc<dyn Fn(&Facts<Machine>) -> bool + Send + Sync>;
 
 /// A certificate with its key, and the authorities that its owner trusts; all PEM.
 #[derive(Clone, Debug)]
@@ -66,8 +66,8 @@ impl Credentials {
     /// # Errors
     /// When a certificate or the key cannot be used.
     pub fn client(&self) -> Result<ClientConfig, ServiceError> {
-        self.client_of(Box::new(|shown, _| {
-            Facts::<ControllerIdentity>::of_der(shown)
+        self.client_of(Box::new(|certificate, _| {
+            Facts::<ControllerIdentity>::of_der(certificate)
                 .map(drop)
                 .map_err(|_| CertificateError::ApplicationVerificationFailure)
         }))
@@ -77,14 +77,15 @@ impl Credentials {
     ///
     /// # Errors
     /// As for [`Self::client`].
-    pub fn client_of_nodes(&self, revoked: Revoked) -> Result<ClientConfig, ServiceError> {
-        let mut config = self.client_of(Box::new(move |shown, name| {
+    pub fn client_of_nodes(&self, revoked: RevocationCheck) -> Result<ClientConfig, ServiceError> {
+        let mut config = self.client_of(Box::new(move |certificate, name| {
             let wrong = CertificateError::ApplicationVerificationFailure;
-            let facts = Facts::<NodeIdentity>::of_der(shown).map_err(|_| wrong.clone())?;
+            let facts = Facts::<NodeIdentity>::of_der(certificate).map_err(|_| wrong.clone())?;
             match name {
                 _ if revoked(&facts.serial) => Err(CertificateError::Revoked),
                 ServerName::DnsName(name)
-                    if meant(name.as_ref()).is_some_and(|(node, _)| node == facts.identity) =>
+                    if parse_host(name.as_ref())
+                        .is_some_and(|(node, _)| node == facts.identity) =>
                 {
                     Ok(())
                 }
@@ -97,14 +98,14 @@ impl Credentials {
         Ok(config)
     }
 
-    fn client_of(&self, judge: Judge) -> Result<ClientConfig, ServiceError> {
+    fn client_of(&self, verify: VerifyPeer) -> Result<ClientConfig, ServiceError> {
         let provider = Arc::new(ring::default_provider());
         let (roots, known) = (self.roots()?, Arc::clone(&provider));
-        let judge = move |shown: &Shown<'_>| {
-            shown.signed_by(&roots, &known)?;
-            Ok(judge(shown.own, shown.name)?)
+        let verify = move |chain: &PresentedChain<'_>| {
+            chain.signed_by(&roots, &known)?;
+            Ok(verify(chain.own, chain.name)?)
         };
-        let verifier = Judged::new(Arc::clone(&provider), Box::new(judge));
+        let verifier = CustomVerifier::new(Arc::clone(&provider), Box::new(verify));
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(failed)?
@@ -122,7 +123,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As for [`Self::client`].
-    pub fn server(&self, removed: Removed) -> Result<ServerConfig, ServiceError> {
+    pub fn server(&self, removed: RemovalCheck) -> Result<ServerConfig, ServiceError> {
         let provider = Arc::new(ring::default_provider());
         let inner =
             WebPkiClientVerifier::builder_with_provider(self.roots()?, Arc::clone(&provider))
@@ -167,7 +168,7 @@ pub fn host(node: &NodeIdentity, address: IpAddr) -> String {
 
 /// The node and the address in such a name.
 #[must_use]
-pub fn meant(host: &str) -> Option<(NodeIdentity, IpAddr)> {
+pub fn parse_host(host: &str) -> Option<(NodeIdentity, IpAddr)> {
     let mut parts = host.strip_suffix(ZONE)?.split('.');
     let (node, cluster, bytes) = (parts.next()?, parts.next()?, parts.next()?);
     let bytes = hex::decode(bytes).ok()?;
@@ -183,13 +184,13 @@ pub fn meant(host: &str) -> Option<(NodeIdentity, IpAddr)> {
 }
 
 /// Decides whether the right peer answers, by its certificate and the name that was connected to.
-type Judge =
+type VerifyPeer =
     Box<dyn Fn(&CertificateDer<'_>, &ServerName<'_>) -> Result<(), CertificateError> + Send + Sync>;
 
 /// A verifier that accepts only machines of the network that were not removed.
 struct OnlyMachines {
     inner: Arc<dyn ClientCertVerifier>,
-    removed: Removed,
+    removed: RemovalCheck,
 }
 
 impl std::fmt::Debug for OnlyMachines {
@@ -335,17 +336,17 @@ mod tests {
     #[test]
     fn machines_meet_controllers_and_nobody_else() {
         let [network, other] = networks();
-        let open: Revoked = Arc::new(|_| false);
+        let open: RevocationCheck = Arc::new(|_| false);
         let (node, serial) = credentials(&network, machine("fdn://cluster/eu/node/a"));
         let (dns, _) = credentials(&network, machine("fdn://cluster/eu/dns/ns"));
         let (thief, _) = credentials(&network, machine("fdn://cluster/eu/node/b"));
         let (centre, _) = credentials(&network, controller());
         let (foreign, _) = credentials(&other, controller());
         let (stranger, _) = credentials(&other, machine("fdn://cluster/eu/node/a"));
-        let met = |client: &Credentials, server: &Credentials, revoked: &Revoked| {
+        let met = |client: &Credentials, server: &Credentials, revoked: &RevocationCheck| {
             let client = client.client().expect("a client");
             let revoked = Arc::clone(revoked);
-            let removed: Removed = Arc::new(move |facts| revoked(&facts.serial));
+            let removed: RemovalCheck = Arc::new(move |facts| revoked(&facts.serial));
             let server = server.server(removed).expect("a server");
             meets(client, server).is_ok()
         };
@@ -354,19 +355,19 @@ mod tests {
         assert!(!met(&node, &foreign, &open), "another network's");
         assert!(!met(&stranger, &centre, &open));
         assert!(!met(&centre, &centre, &open), "a controller is no machine");
-        let revoked: Revoked = Arc::new(move |found| found == serial);
+        let revoked: RevocationCheck = Arc::new(move |found| found == serial);
         assert!(!met(&node, &centre, &revoked) && met(&dns, &centre, &revoked));
     }
 
     #[test]
     fn controllers_ask_the_node_that_they_mean_and_nobody_else() {
         let [network, other] = networks();
-        let open: Revoked = Arc::new(|_| false);
+        let open: RevocationCheck = Arc::new(|_| false);
         let (node, serial) = credentials(&network, machine("fdn://cluster/eu/node/a"));
         let (dns, _) = credentials(&network, machine("fdn://cluster/eu/dns/a"));
         let (stranger, _) = credentials(&other, machine("fdn://cluster/eu/node/a"));
         let (centre, _) = credentials(&network, controller());
-        let met = |name: &str, server: &Credentials, revoked: &Revoked| {
+        let met = |name: &str, server: &Credentials, revoked: &RevocationCheck| {
             let client = centre
                 .client_of_nodes(Arc::clone(revoked))
                 .expect("a client");
@@ -404,7 +405,7 @@ mod tests {
         for wrong in [&dns, &stranger, &centre] {
             assert!(!met(&right, wrong, &open));
         }
-        let revoked: Revoked = Arc::new(move |found| found == serial);
+        let revoked: RevocationCheck = Arc::new(move |found| found == serial);
         assert!(!met(&right, &node, &revoked));
     }
 
@@ -414,7 +415,7 @@ mod tests {
         for address in ["192.0.2.7", "2001:db8::1", "::1"] {
             let address: IpAddr = address.parse().expect("an address");
             let host = host(&node, address);
-            assert_eq!(meant(&host), Some((node.clone(), address)), "{host}");
+            assert_eq!(parse_host(&host), Some((node.clone(), address)), "{host}");
         }
         for bad in [
             "",
@@ -426,7 +427,7 @@ mod tests {
             "a.eu.c0000207.fdn",
             "_.eu.c0000207.node.fdn",
         ] {
-            assert_eq!(meant(bad), None, "{bad}");
+            assert_eq!(parse_host(bad), None, "{bad}");
         }
     }
 }

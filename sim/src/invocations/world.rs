@@ -3,7 +3,7 @@
 
 use fdn_core::{MebiBytes, Millis};
 use fdn_scheduling::invocation::{
-    Action, ContainerId, FunctionIndex, Refusal, RequestId, Scheduler, Why,
+    Action, ContainerId, FunctionIndex, Refusal, ReleaseReason, RequestId, Scheduler,
 };
 
 use super::policy::Policy;
@@ -311,8 +311,12 @@ impl World<'_> {
                 self.load(now, container, function);
             }
             Action::Release { why, .. } => match why {
-                Why::Evicted => self.counts.evicted += 1,
-                Why::Expired | Why::NotNeededYet | Why::Shrunk | Why::Retired | Why::Surplus => {
+                ReleaseReason::Evicted => self.counts.evicted += 1,
+                ReleaseReason::Expired
+                | ReleaseReason::NotNeededYet
+                | ReleaseReason::Shrunk
+                | ReleaseReason::Retired
+                | ReleaseReason::Surplus => {
                     self.counts.expired += 1;
                 }
             },

@@ -1,6 +1,6 @@
 //! Many runs: every way of choosing at every number of pre-schedulers, means over seeds.
 
-use fdn_scheduling::commit::{Choice, Look, Ties};
+use fdn_scheduling::commit::{Choice, NodeSelection, Ties};
 use rayon::prelude::*;
 
 use super::{Outcome, Setup, run, run_serially};
@@ -44,13 +44,17 @@ impl Way {
     /// This way with lists of the usual length.
     #[must_use]
     pub const fn choice(self, length: usize) -> Choice {
-        let (look, ties) = match self {
-            Self::Best => (Look::All, Ties::Node),
-            Self::BestRandom => (Look::All, Ties::Random),
-            Self::Sample => (Look::Sample(50), Ties::Node),
-            Self::SampleRandom => (Look::Sample(50), Ties::Random),
+        let (selection, ties) = match self {
+            Self::Best => (NodeSelection::All, Ties::Node),
+            Self::BestRandom => (NodeSelection::All, Ties::Random),
+            Self::Sample => (NodeSelection::Sample(50), Ties::Node),
+            Self::SampleRandom => (NodeSelection::Sample(50), Ties::Random),
         };
-        Choice { length, look, ties }
+        Choice {
+            length,
+            selection,
+            ties,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is simulated: the nodes, the schedulers at work, what a list costs.
 
 use fdn_core::Millis;
-use fdn_scheduling::commit::{Choice, Look, Settings, Ties};
+use fdn_scheduling::commit::{Choice, NodeSelection, Settings, Ties};
 
 use crate::Error;
 use crate::seed::Seed;
@@ -70,7 +70,7 @@ impl Default for Setup {
             pre_schedulers: 1,
             choice: Choice {
                 length: 5,
-                look: Look::All,
+                selection: NodeSelection::All,
                 ties: Ties::Random,
             },
             scoring: Millis::new(2.0),
@@ -102,8 +102,8 @@ impl Setup {
     #[must_use]
     pub const fn choice_of(&self, k: u32) -> Choice {
         let mut choice = self.choice;
-        if let Look::Part { of, .. } = choice.look {
-            choice.look = Look::Part { index: k, of };
+        if let NodeSelection::Part { of, .. } = choice.selection {
+            choice.selection = NodeSelection::Part { index: k, of };
         }
         choice
     }

@@ -2,8 +2,8 @@
 
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Committer, Container, Entry, LeastRequested, List, Placed, Score, Settings, Verdict,
-    Whereabouts, serial,
+    Committer, Container, ContainerState, Entry, LeastRequested, List, Placed, Score, Settings,
+    Verdict, serial,
 };
 use rand::RngExt;
 use uuid::Uuid;
@@ -223,7 +223,7 @@ impl<'a> World<'a> {
 
     /// A pre-scheduler that has nothing to do takes the next container, if it may: there is always one.
     fn wake(&mut self) -> Result<(), Error> {
-        if self.pool.committer.count(Whereabouts::Pending) == 0 {
+        if self.pool.committer.count(ContainerState::Pending) == 0 {
             self.submit()?;
         }
         let (now, events) = (self.events.now(), &mut self.events);

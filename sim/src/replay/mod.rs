@@ -11,9 +11,9 @@ mod tally;
 use std::fs;
 use std::path::Path;
 
-use fdn_scheduling::compete::{Offer, Pass, Rate, Verdict, appraise};
+use fdn_scheduling::compete::{GroupDemand, Pass, Rate, Verdict, appraise};
 use fdn_scheduling::place::ClusterIndex;
-use fdn_scheduling::record::Recorded;
+use fdn_scheduling::record::RecordedPass;
 use serde::Serialize;
 
 use crate::Error;
@@ -170,7 +170,7 @@ pub fn replay(
 }
 
 impl Replay {
-    fn take(&mut self, recorded: &Recorded) -> Result<(), Error> {
+    fn take(&mut self, recorded: &RecordedPass) -> Result<(), Error> {
         let again = recorded.replay().map_err(inconsistent)?;
         let differences = recorded.differences(&again);
         let at_ms = recorded.at().get();
@@ -212,31 +212,31 @@ fn inconsistent(error: fdn_scheduling::Error) -> Error {
 }
 
 impl Compared {
-    fn take(&mut self, recorded: &Recorded) -> Result<(), Error> {
-        let (settled, free) = (recorded.settled(), recorded.offers());
+    fn take(&mut self, recorded: &RecordedPass) -> Result<(), Error> {
+        let (settled, free) = (recorded.settled(), recorded.demands());
         if !settled.is_empty() {
             // The controller did not know yet which nodes live, and kept all as it was: it says nothing about clusters.
             return Ok(());
         }
         let pass = recorded.pass(&settled, &free);
-        let offers = keyed(recorded, &pass);
+        let demands = keyed(recorded, &pass);
         let done = match &mut self.ruled {
             None => decided(recorded, &pass),
-            Some(ruled) => ruled.pass(pass.clusters, &offers),
+            Some(ruled) => ruled.pass(pass.clusters, &demands),
         };
-        let parts: Vec<(Offer<'_>, &[ClusterIndex])> = done
+        let parts: Vec<(GroupDemand<'_>, &[ClusterIndex])> = done
             .parts
             .iter()
             .map(|part| {
-                let mut offer = offers[part.offer].1;
-                offer.rate = Rate::per_second(offer.rate.get() * part.share);
-                (offer, part.places.as_slice())
+                let mut demand = demands[part.demand].1;
+                demand.rate = Rate::per_second(demand.rate.get() * part.share);
+                (demand, part.places.as_slice())
             })
             .collect();
         let appraisal = appraise(&pass, &parts).map_err(inconsistent)?;
         let samples = parts.iter().zip(&appraisal.latencies);
-        let samples = samples.map(|((offer, _), latency)| Sample {
-            rate: offer.rate.get(),
+        let samples = samples.map(|((demand, _), latency)| Sample {
+            rate: demand.rate.get(),
             latency: latency.map(fdn_core::Millis::get),
         });
         let there = pass.clusters.iter().map(|cluster| cluster.capacity);
@@ -245,7 +245,7 @@ impl Compared {
             .iter()
             .zip(there)
             .map(|(needed, there)| (needed.main - there.memory_mib.get() as f64).max(0.0));
-        let all: f64 = offers.iter().map(|(_, offer)| work(offer)).sum();
+        let all: f64 = demands.iter().map(|(_, demand)| work(demand)).sum();
         let moved = if all > 0.0 { done.moved / all } else { 0.0 };
         self.tally.pass(
             recorded.at(),
@@ -261,42 +261,42 @@ impl Compared {
     }
 }
 
-/// All offers, settled ones first, and who each is.
-fn keyed<'a>(recorded: &Recorded, pass: &Pass<'a>) -> Vec<(Key, Offer<'a>)> {
+/// All demands, settled ones first, and who each is.
+fn keyed<'a>(recorded: &RecordedPass, pass: &Pass<'a>) -> Vec<(Key, GroupDemand<'a>)> {
     let mut seen = std::collections::BTreeMap::<(&str, &str), usize>::new();
-    let offers = pass.settled.iter().chain(pass.offers);
+    let demands = pass.settled.iter().chain(pass.demands);
     recorded
         .names()
-        .zip(offers)
-        .map(|((app, group), offer)| {
+        .zip(demands)
+        .map(|((app, group), demand)| {
             let count = seen.entry((app, group)).or_default();
             *count += 1;
-            ((app.to_owned(), group.to_owned(), *count), *offer)
+            ((app.to_owned(), group.to_owned(), *count), *demand)
         })
         .collect()
 }
 
 /// What was decided, as a rule that did so.
-fn decided(recorded: &Recorded, pass: &Pass<'_>) -> Done {
-    let settled = pass.settled.iter().map(|offer| (offer, None));
+fn decided(recorded: &RecordedPass, pass: &Pass<'_>) -> Done {
+    let settled = pass.settled.iter().map(|demand| (demand, None));
     let outcomes = &recorded.decisions().outcomes;
-    let offers = pass.offers.iter().zip(outcomes.iter().map(Some));
+    let demands = pass.demands.iter().zip(outcomes.iter().map(Some));
     let mut done = Done {
         moves: Some(0),
         ..Done::default()
     };
-    for (at, (offer, outcome)) in settled.chain(offers).enumerate() {
-        let before = offer.before.unwrap_or_default();
+    for (at, (demand, outcome)) in settled.chain(demands).enumerate() {
+        let before = demand.before.unwrap_or_default();
         let places = match outcome {
             Some(outcome) if outcome.verdict != Verdict::Unplaced => &outcome.clusters[..],
             _ => before,
         };
-        if offer.before.is_some() && before != places {
+        if demand.before.is_some() && before != places {
             done.moves = done.moves.map(|moves| moves + 1);
-            done.moved += work(offer);
+            done.moved += work(demand);
         }
         done.parts.push(Part {
-            offer: at,
+            demand: at,
             share: 1.0,
             places: places.to_vec(),
         });

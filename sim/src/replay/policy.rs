@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use fdn_core::{ClusterId, Millis};
-use fdn_scheduling::compete::{Load, Offer, Rate};
+use fdn_scheduling::compete::{GroupDemand, Load, Rate};
 use fdn_scheduling::dag::TaskIndex;
 use fdn_scheduling::place::{Availability, Cluster, ClusterIndex};
 use serde::Serialize;
@@ -66,10 +66,10 @@ const PARTS: usize = 8;
 /// Who a group is from pass to pass: its app, its name, and which it is of those with that name.
 pub(super) type Key = (String, String, usize);
 
-/// A part of an offer, and where it goes; nowhere, if it cannot be served.
+/// A part of a demand, and where it goes; nowhere, if it cannot be served.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
-    pub(super) offer: usize,
+    pub(super) demand: usize,
     pub(super) share: f64,
     pub(super) places: Vec<ClusterIndex>,
 }
@@ -101,24 +101,28 @@ impl Ruled {
         }
     }
 
-    /// Places all offers.
-    pub(super) fn pass(&mut self, clusters: &[Cluster], offers: &[(Key, Offer<'_>)]) -> Done {
+    /// Places all demands.
+    pub(super) fn pass(
+        &mut self,
+        clusters: &[Cluster],
+        demands: &[(Key, GroupDemand<'_>)],
+    ) -> Done {
         match self.policy {
-            Policy::Fcfs => in_turn(clusters, offers),
-            Policy::Priority => least_busy(clusters, offers),
-            Policy::Stay | Policy::Nearest | Policy::RoundRobin => self.bind(clusters, offers),
+            Policy::Fcfs => in_turn(clusters, demands),
+            Policy::Priority => least_busy(clusters, demands),
+            Policy::Stay | Policy::Nearest | Policy::RoundRobin => self.bind(clusters, demands),
         }
     }
 
-    fn bind(&mut self, clusters: &[Cluster], offers: &[(Key, Offer<'_>)]) -> Done {
+    fn bind(&mut self, clusters: &[Cluster], demands: &[(Key, GroupDemand<'_>)]) -> Done {
         let mut done = Done {
             moves: self.policy.binds().then_some(0),
             ..Done::default()
         };
         let mut kept = BTreeMap::new();
-        for (at, (key, offer)) in offers.iter().enumerate() {
+        for (at, (key, demand)) in demands.iter().enumerate() {
             let before = self.kept.get(key).cloned();
-            let places = self.place(clusters, offer, before.as_ref());
+            let places = self.place(clusters, demand, before.as_ref());
             let names = |places: &[ClusterIndex]| -> Vec<ClusterId> {
                 let ids = places.iter().filter_map(|place| clusters.get(place.get()));
                 ids.map(|cluster| cluster.id.clone()).collect()
@@ -126,7 +130,7 @@ impl Ruled {
             let there = names(&places);
             if before.as_ref().is_some_and(|before| *before != there) && !there.is_empty() {
                 done.moves = done.moves.map(|moves| moves + 1);
-                done.moved += work(offer);
+                done.moved += work(demand);
             }
             // One that cannot be served now comes back to where it was.
             let remembered = if there.is_empty() {
@@ -138,7 +142,7 @@ impl Ruled {
                 kept.insert(key.clone(), there);
             }
             done.parts.push(Part {
-                offer: at,
+                demand: at,
                 share: 1.0,
                 places,
             });
@@ -150,7 +154,7 @@ impl Ruled {
     fn place(
         &mut self,
         clusters: &[Cluster],
-        offer: &Offer<'_>,
+        demand: &GroupDemand<'_>,
         before: Option<&Vec<ClusterId>>,
     ) -> Vec<ClusterIndex> {
         let by_name = |ids: &Vec<ClusterId>| -> Vec<ClusterIndex> {
@@ -161,19 +165,19 @@ impl Ruled {
         let stays = match self.policy {
             Policy::Stay => before
                 .map(by_name)
-                .or_else(|| offer.before.map(<[ClusterIndex]>::to_vec)),
+                .or_else(|| demand.before.map(<[ClusterIndex]>::to_vec)),
             Policy::RoundRobin => before.map(by_name),
             Policy::Nearest | Policy::Fcfs | Policy::Priority => None,
         };
-        if let Some(places) = stays.filter(|places| serves(clusters, offer, places)) {
+        if let Some(places) = stays.filter(|places| serves(clusters, demand, places)) {
             return places;
         }
         if self.policy != Policy::RoundRobin {
-            return route(clusters, offer, &by_distance(offer));
+            return route(clusters, demand, &by_distance(demand));
         }
         let first = self.dealt;
         self.dealt += 1;
-        route(clusters, offer, &from(first, clusters.len()))
+        route(clusters, demand, &from(first, clusters.len()))
     }
 }
 
@@ -184,32 +188,32 @@ fn from(first: usize, clusters: usize) -> Vec<usize> {
         .collect()
 }
 
-fn by_distance(offer: &Offer<'_>) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..offer.distance.len()).collect();
-    order.sort_by_key(|at| (offer.distance[*at], *at));
+fn by_distance(demand: &GroupDemand<'_>) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..demand.distance.len()).collect();
+    order.sort_by_key(|at| (demand.distance[*at], *at));
     order
 }
 
 /// Clusters in turn, call by call: each that can serve an app has the same share of its calls.
-fn in_turn(clusters: &[Cluster], offers: &[(Key, Offer<'_>)]) -> Done {
+fn in_turn(clusters: &[Cluster], demands: &[(Key, GroupDemand<'_>)]) -> Done {
     let mut done = Done::default();
-    for (at, (_, offer)) in offers.iter().enumerate() {
+    for (at, (_, demand)) in demands.iter().enumerate() {
         let whole: Vec<usize> = (0..clusters.len())
-            .filter(|cluster| all_open(clusters, offer, *cluster))
+            .filter(|cluster| all_open(clusters, demand, *cluster))
             .collect();
-        let place = |cluster: &usize| vec![ClusterIndex::new(*cluster); offer.dag.given()];
+        let place = |cluster: &usize| vec![ClusterIndex::new(*cluster); demand.dag.given()];
         let share = 1.0 / whole.len() as f64;
         let parts = whole.iter().map(|cluster| Part {
-            offer: at,
+            demand: at,
             share,
             places: place(cluster),
         });
         done.parts.extend(parts);
         if whole.is_empty() {
             done.parts.push(Part {
-                offer: at,
+                demand: at,
                 share: 1.0,
-                places: route(clusters, offer, &by_distance(offer)),
+                places: route(clusters, demand, &by_distance(demand)),
             });
         }
     }
@@ -217,16 +221,16 @@ fn in_turn(clusters: &[Cluster], offers: &[(Key, Offer<'_>)]) -> Done {
 }
 
 /// Those with the most work first, each in parts, to whichever cluster is least busy by then.
-fn least_busy(clusters: &[Cluster], offers: &[(Key, Offer<'_>)]) -> Done {
+fn least_busy(clusters: &[Cluster], demands: &[(Key, GroupDemand<'_>)]) -> Done {
     let mut done = Done::default();
     let mut loads: Vec<Load> = clusters.iter().map(Load::of).collect();
-    let mut turns: Vec<usize> = (0..offers.len()).collect();
+    let mut turns: Vec<usize> = (0..demands.len()).collect();
     turns.sort_by(|a, b| {
-        let by_work = work(&offers[*b].1).total_cmp(&work(&offers[*a].1));
+        let by_work = work(&demands[*b].1).total_cmp(&work(&demands[*a].1));
         by_work.then(a.cmp(b))
     });
     for at in turns {
-        let offer = &offers[at].1;
+        let demand = &demands[at].1;
         let share = 1.0 / PARTS as f64;
         let mut parts: Vec<Part> = Vec::new();
         for _ in 0..PARTS {
@@ -235,16 +239,16 @@ fn least_busy(clusters: &[Cluster], offers: &[(Key, Offer<'_>)]) -> Done {
                 let busy = |at: &usize| loads[*at].utilization();
                 busy(a).total_cmp(&busy(b)).then(a.cmp(b))
             });
-            let places = route(clusters, offer, &order);
-            let rate = Rate::per_second(offer.rate.get() * share);
+            let places = route(clusters, demand, &order);
+            let rate = Rate::per_second(demand.rate.get() * share);
             for (task, place) in places.iter().enumerate() {
                 let at = place.get();
-                loads[at].add(rate, mean(clusters, offer, task, at));
+                loads[at].add(rate, mean(clusters, demand, task, at));
             }
             match parts.iter_mut().find(|part| part.places == places) {
                 Some(part) => part.share += share,
                 None => parts.push(Part {
-                    offer: at,
+                    demand: at,
                     share,
                     places,
                 }),
@@ -256,55 +260,59 @@ fn least_busy(clusters: &[Cluster], offers: &[(Key, Offer<'_>)]) -> Done {
 }
 
 /// The mean run time of a task in a cluster.
-fn mean(clusters: &[Cluster], offer: &Offer<'_>, task: usize, at: usize) -> Millis {
-    let factors = offer.factors.unwrap_or_default();
+fn mean(clusters: &[Cluster], demand: &GroupDemand<'_>, task: usize, at: usize) -> Millis {
+    let factors = demand.factors.unwrap_or_default();
     let factor = factors.get(task * clusters.len() + at);
-    let mean = offer.dag.task(TaskIndex::new(task)).mean();
+    let mean = demand.dag.task(TaskIndex::new(task)).mean();
     clusters[at].speed.time(mean) * factor.copied().unwrap_or(1.0)
 }
 
-/// What an offer asks for at speed 1, in erlangs.
-pub(super) fn work(offer: &Offer<'_>) -> f64 {
-    let tasks = (0..offer.dag.given()).map(|task| offer.dag.task(TaskIndex::new(task)).mean());
-    offer
+/// What a demand asks for at speed 1, in erlangs.
+pub(super) fn work(demand: &GroupDemand<'_>) -> f64 {
+    let tasks = (0..demand.dag.given()).map(|task| demand.dag.task(TaskIndex::new(task)).mean());
+    demand
         .rate
         .erlangs(tasks.fold(Millis::ZERO, |sum, mean| sum + mean))
 }
 
 /// Whether a task can run in a cluster at all.
-fn is_open(clusters: &[Cluster], offer: &Offer<'_>, task: usize, at: usize) -> bool {
+fn is_open(clusters: &[Cluster], demand: &GroupDemand<'_>, task: usize, at: usize) -> bool {
     let cluster = &clusters[at];
-    let demand = &offer.dag.task(TaskIndex::new(task)).demand;
-    let distance = offer.distance.get(at);
+    let need = &demand.dag.task(TaskIndex::new(task)).demand;
+    let distance = demand.distance.get(at);
     cluster.availability == Availability::Up
         && !cluster.slots.is_empty()
         && cluster.speed.get() > 0.0
-        && demand.fits(&cluster.roomiest)
+        && need.fits(&cluster.roomiest)
         && distance.is_some_and(|distance| distance.is_finite())
-        && offer.bars.is_none_or(|bars| bars.get(task, at).is_none())
+        && demand
+            .constraints
+            .is_none_or(|constraints| constraints.get(task, at).is_none())
 }
 
-fn all_open(clusters: &[Cluster], offer: &Offer<'_>, at: usize) -> bool {
-    (0..offer.dag.given()).all(|task| is_open(clusters, offer, task, at))
+fn all_open(clusters: &[Cluster], demand: &GroupDemand<'_>, at: usize) -> bool {
+    (0..demand.dag.given()).all(|task| is_open(clusters, demand, task, at))
 }
 
 /// Whether all tasks can run where they are.
-fn serves(clusters: &[Cluster], offer: &Offer<'_>, places: &[ClusterIndex]) -> bool {
+fn serves(clusters: &[Cluster], demand: &GroupDemand<'_>, places: &[ClusterIndex]) -> bool {
     let mut tasks = places.iter().enumerate();
-    places.len() == offer.dag.given()
+    places.len() == demand.dag.given()
         && tasks.all(|(task, place)| {
-            place.get() < clusters.len() && is_open(clusters, offer, task, place.get())
+            place.get() < clusters.len() && is_open(clusters, demand, task, place.get())
         })
 }
 
 /// The first of these clusters that can take all of a workflow, or the first for each task; nowhere, if one can go nowhere.
-fn route(clusters: &[Cluster], offer: &Offer<'_>, order: &[usize]) -> Vec<ClusterIndex> {
-    let tasks = offer.dag.given();
-    if let Some(at) = order.iter().find(|at| all_open(clusters, offer, **at)) {
+fn route(clusters: &[Cluster], demand: &GroupDemand<'_>, order: &[usize]) -> Vec<ClusterIndex> {
+    let tasks = demand.dag.given();
+    if let Some(at) = order.iter().find(|at| all_open(clusters, demand, **at)) {
         return vec![ClusterIndex::new(*at); tasks];
     }
     let first = |task: usize| {
-        let found = order.iter().find(|at| is_open(clusters, offer, task, **at));
+        let found = order
+            .iter()
+            .find(|at| is_open(clusters, demand, task, **at));
         found.map(|at| ClusterIndex::new(*at))
     };
     let places: Option<Vec<ClusterIndex>> = (0..tasks).map(first).collect();

@@ -8,7 +8,7 @@ use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use fdn_scheduling::record::Recorded;
+use fdn_scheduling::record::RecordedPass;
 use flate2::bufread::GzDecoder;
 
 use crate::Error;
@@ -76,7 +76,7 @@ impl<'a> Records<'a> {
 }
 
 impl Iterator for Records<'_> {
-    type Item = Result<Recorded, Damage>;
+    type Item = Result<RecordedPass, Damage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let begin = self.at;
@@ -88,7 +88,7 @@ impl Iterator for Records<'_> {
         match unfold(rest) {
             Ok((record, length)) => {
                 self.at = begin + length;
-                let recorded = Recorded::decode(&record);
+                let recorded = RecordedPass::decode(&record);
                 Some(recorded.map_err(|error| damage(self.at, error.to_string())))
             }
             Err(error) => {

@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Committer, Container, LeastRequested, Look, NodeIndex, Placed, Settings, Submitted,
-    Verdict,
+    Choice, Committer, Container, LeastRequested, NodeIndex, NodeSelection, Placed, Settings,
+    Submitted, Verdict,
 };
 use rand::RngExt;
 use uuid::Uuid;
@@ -108,7 +108,7 @@ pub(super) struct World<'a> {
 impl<'a> World<'a> {
     pub(super) fn new(setup: &'a Setup) -> Result<Self, Error> {
         let choice = Choice {
-            look: Look::Sample(SAMPLE),
+            selection: NodeSelection::Sample(SAMPLE),
             length: LENGTH,
             ..Choice::default()
         };

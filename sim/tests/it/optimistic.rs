@@ -1,7 +1,7 @@
 //! Pre-schedulers side by side and one committer.
 
 use fdn_core::{Coded, ErrorCode, Millis};
-use fdn_scheduling::commit::{Choice, Look, Ties};
+use fdn_scheduling::commit::{Choice, NodeSelection, Ties};
 use fdn_sim::optimistic::{Load, Setup, Start, Way, run, run_serially};
 use fdn_sim::seed::Seed;
 
@@ -108,7 +108,7 @@ fn what_cannot_be_used_is_refused() {
     let good = Setup::default();
     let empty_list = Choice {
         length: 0,
-        look: Look::All,
+        selection: NodeSelection::All,
         ties: Ties::Random,
     };
     let bad = [

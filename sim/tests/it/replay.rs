@@ -5,12 +5,12 @@ use std::path::Path;
 
 use clap::Parser;
 use fdn_core::{Millis, Resources, Timestamp};
-use fdn_scheduling::compete::{Moves, Offer, Outcome, Pass, Rate, Terms, Verdict};
+use fdn_scheduling::compete::{GroupDemand, Moves, Outcome, Pass, Rate, Terms, Verdict};
 use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{
     Availability, Bandwidth, Cluster, ClusterIndex, Link, Network, Options, Speed,
 };
-use fdn_scheduling::record::{Decisions, Made};
+use fdn_scheduling::record::{CompletedPass, Decisions};
 use fdn_scheduling::steer::Margin;
 use fdn_sim::Error;
 use fdn_sim::command::{Command, run};
@@ -76,23 +76,23 @@ fn members(mut change: impl FnMut(u64, &mut Decisions)) -> Vec<Vec<u8>> {
                 Cluster::new(eu, Speed::new(1.0), slots).with_availability(eu_state),
                 Cluster::new(us, Speed::new(1.0), 16),
             ];
-            let offer = |at: usize, rate: f64| Offer {
+            let demand = |at: usize, rate: f64| GroupDemand {
                 app: 0,
                 dag: &dag,
                 distance: &distances[at],
                 rate: Rate::per_second(rate),
                 before: before[at].as_deref(),
-                bars: None,
+                constraints: None,
                 factors: None,
                 dwells: false,
             };
-            let offers = [offer(0, 200.0 + 25.0 * number as f64), offer(1, 100.0)];
+            let demands = [demand(0, 200.0 + 25.0 * number as f64), demand(1, 100.0)];
             let pass = Pass {
                 clusters: &clusters,
                 network: &network,
                 terms,
                 settled: &[],
-                offers: &offers,
+                demands: &demands,
             };
             moves.fill(Millis::new(5_000.0));
             let moves_before = moves;
@@ -106,7 +106,7 @@ fn members(mut change: impl FnMut(u64, &mut Decisions)) -> Vec<Vec<u8>> {
             let places: Vec<_> = outcomes.iter().map(|o| o.clusters.clone()).collect();
             let mut decisions = Decisions::new(outcomes, &competition, moves);
             change(number, &mut decisions);
-            let record = Made {
+            let record = CompletedPass {
                 at: Timestamp(1_790_000_000_000 + 5_000 * number),
                 apps: &["hello"],
                 groups: &["paris", "new-york"],

@@ -65,7 +65,7 @@ impl Call {
         })
     }
 
-    fn right(&self) -> (String, String) {
+    fn permission(&self) -> (String, String) {
         let sub = if self.log { "/log" } else { "" };
         (
             format!("{}{sub}", self.resource.plural()),
@@ -114,13 +114,13 @@ pub(super) async fn answer(
         let message = "the server could not find the requested resource";
         return Ok(refused(&status(404, "NotFound", message)));
     };
-    let right = call.right();
-    if !shared.allows(&right) {
+    let permission = call.permission();
+    if !shared.allows(&permission) {
         let message = format!(
             "{} is forbidden: User \"agent\" cannot {} resource \"{}\" in API group \"\" in the namespace \"{}\"",
             call.resource.plural(),
-            right.1,
-            right.0,
+            permission.1,
+            permission.0,
             call.namespace
         );
         return Ok(refused(&status(403, "Forbidden", &message)));
@@ -128,7 +128,9 @@ pub(super) async fn answer(
     let Ok(body) = body.collect().await else {
         return Err(Closed);
     };
-    let fault = shared.faults.take(&format!("{} {}", right.1, right.0));
+    let fault = shared
+        .faults
+        .take(&format!("{} {}", permission.1, permission.0));
     match &fault {
         Some(Fault::Status(code, seconds)) => return Ok(refused(&injected(*code, *seconds))),
         Some(Fault::Slow(while_)) => tokio::time::sleep(*while_).await,

@@ -30,7 +30,7 @@ pub(super) struct Container {
     child: Mutex<Child>,
     log: Mutex<Log>,
     /// The number of lines, plus one at the end.
-    grown: watch::Sender<usize>,
+    output_changes: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Container {
                 lines: Vec::new(),
                 open: 2,
             }),
-            grown: watch::Sender::new(0),
+            output_changes: watch::Sender::new(0),
         });
         if let (Some(output), Some(errors)) = (output, errors) {
             container.read(output);
@@ -91,10 +91,10 @@ impl Container {
                     log.lines.push((SystemTime::now(), line));
                     log.lines.len()
                 };
-                container.grown.send_replace(count);
+                container.output_changes.send_replace(count);
             }
             lock(&container.log).open -= 1;
-            container.grown.send_modify(|count| *count += 1);
+            container.output_changes.send_modify(|count| *count += 1);
         });
     }
 
@@ -108,9 +108,9 @@ impl Container {
                 Err(error) => panic!("a child can be waited for: {error}"),
             }
         };
-        let mut grown = self.grown();
+        let mut output_changes = self.output_changes();
         // Cannot fail: the sender belongs to this container.
-        while lock(&self.log).open > 0 && grown.changed().await.is_ok() {}
+        while lock(&self.log).open > 0 && output_changes.changed().await.is_ok() {}
         let aborted = status.signal() == Some(6);
         let short = aborted
             && lock(&self.log)
@@ -159,8 +159,8 @@ impl Container {
         (lines, log.open == 0)
     }
 
-    pub(super) fn grown(&self) -> watch::Receiver<usize> {
-        self.grown.subscribe()
+    pub(super) fn output_changes(&self) -> watch::Receiver<usize> {
+        self.output_changes.subscribe()
     }
 }
 

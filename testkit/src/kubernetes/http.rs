@@ -50,11 +50,11 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    pub(super) fn leave(&self) {
+    pub(super) fn disconnect(&self) {
         self.here.send_replace(false);
     }
 
-    pub(super) fn come_back(&self) {
+    pub(super) fn reconnect(&self) {
         self.here.send_replace(true);
     }
 }

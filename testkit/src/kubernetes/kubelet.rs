@@ -162,7 +162,7 @@ struct Work {
 }
 
 /// Why a container cannot be created yet.
-struct Waits {
+struct NotStartable {
     reason: &'static str,
     message: String,
 }
@@ -181,7 +181,7 @@ impl Work {
         (pod["metadata"]["uid"] == self.uid.as_str()).then_some(pod)
     }
 
-    fn tell(&self, phase: &str, state: &Value, address: Option<Ipv4Addr>) {
+    fn set_status(&self, phase: &str, state: &Value, address: Option<Ipv4Addr>) {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
@@ -237,18 +237,18 @@ impl Work {
             return self.reject(&short);
         }
         let creating = json!({ "waiting": { "reason": "ContainerCreating" } });
-        self.tell("Pending", &creating, None);
+        self.set_status("Pending", &creating, None);
         let environment = tokio::select! {
             environment = self.prepared() => environment,
             _ = self.deletion() => {
                 self.finish();
-                return self.give_back();
+                return self.release_memory();
             }
         };
         if let Some(environment) = environment {
             self.live(&environment).await;
         }
-        self.give_back();
+        self.release_memory();
     }
 
     fn memory_kib(&self) -> u64 {
@@ -273,7 +273,7 @@ impl Work {
         }
     }
 
-    fn give_back(&self) {
+    fn release_memory(&self) {
         *lock(&self.node.memory) += self.memory_kib();
     }
 
@@ -304,19 +304,19 @@ impl Work {
                         "exitCode": 128, "reason": "StartError",
                         "message": "exec: no such file or directory: unknown"
                     } });
-                    self.tell("Failed", &state, None);
+                    self.set_status("Failed", &state, None);
                     return None;
                 }
-                Err(Waits { reason, message }) => {
+                Err(NotStartable { reason, message }) => {
                     let state = json!({ "waiting": { "reason": reason, "message": message } });
-                    self.tell("Pending", &state, None);
+                    self.set_status("Pending", &state, None);
                 }
             }
             changes.changed().await.ok()?;
         }
     }
 
-    fn image(&self) -> Result<(), Waits> {
+    fn image(&self) -> Result<(), NotStartable> {
         let reference = self.container_spec()["image"].as_str().unwrap_or_default();
         let repository = reference
             .find('@')
@@ -326,7 +326,7 @@ impl Work {
             let found = images.get(reference).or_else(|| images.get(repository));
             found.cloned()
         };
-        let missing = |message: String| Waits {
+        let missing = |message: String| NotStartable {
             reason: "ErrImagePull",
             message,
         };
@@ -348,7 +348,7 @@ impl Work {
         let pod = &self.spec["securityContext"];
         if image.root && pod["runAsNonRoot"] == true && pod["runAsUser"].as_u64().unwrap_or(0) == 0
         {
-            return Err(Waits {
+            return Err(NotStartable {
                 reason: "CreateContainerConfigError",
                 message: "container has runAsNonRoot and image will run as root".to_owned(),
             });
@@ -361,7 +361,7 @@ impl Work {
         shared.store.get(Resource::Secrets, &self.namespace, name)
     }
 
-    fn environment(&self) -> Result<BTreeMap<String, String>, Waits> {
+    fn environment(&self) -> Result<BTreeMap<String, String>, NotStartable> {
         let mut environment = BTreeMap::new();
         for variable in self.container_spec()["env"]
             .as_array()
@@ -376,7 +376,7 @@ impl Work {
                     let found = self.secret(secret);
                     let found =
                         found.and_then(|object| object["data"][key].as_str().map(str::to_owned));
-                    found.ok_or_else(|| Waits {
+                    found.ok_or_else(|| NotStartable {
                         reason: "CreateContainerConfigError",
                         message: format!("secret \"{secret}\" not found"),
                     })?
@@ -400,11 +400,11 @@ impl Work {
             Ok(container) => container,
             Err(error) => {
                 let state = json!({ "waiting": { "reason": "RunContainerError", "message": error.to_string() } });
-                return self.tell("Pending", &state, None);
+                return self.set_status("Pending", &state, None);
             }
         };
         lock(&self.node.containers).insert(self.uid.clone(), container.clone());
-        self.tell("Running", &json!({ "running": {} }), Some(address));
+        self.set_status("Running", &json!({ "running": {} }), Some(address));
         let grace = tokio::select! {
             ended = container.wait() => {
                 self.ended(&ended, address);
@@ -453,6 +453,6 @@ impl Work {
             "Failed"
         };
         let state = json!({ "terminated": { "exitCode": ended.code, "reason": ended.reason } });
-        self.tell(phase, &state, Some(address));
+        self.set_status(phase, &state, Some(address));
     }
 }

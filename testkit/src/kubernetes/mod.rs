@@ -34,8 +34,8 @@ use store::Store;
 /// The only accepted token.
 const TOKEN: &str = "token-of-the-agent";
 
-/// A right: a resource with its subresource, and a verb, such as `("pods/log", "get")`.
-pub type Right = (String, String);
+/// A permission: a resource with its subresource, and a verb, such as `("pods/log", "get")`.
+pub type Permission = (String, String);
 
 /// A cluster of one API server and the kubelets that were added to it. Stops on drop.
 #[derive(Debug)]
@@ -49,9 +49,9 @@ struct Shared {
     store: Store,
     faults: Faults,
     kubelets: Mutex<Vec<Kubelet>>,
-    /// The rights of the token; `None`: all rights.
-    granted: Mutex<Option<BTreeSet<Right>>>,
-    used: Mutex<BTreeSet<Right>>,
+    /// The permissions of the token; `None`: all permissions.
+    granted: Mutex<Option<BTreeSet<Permission>>>,
+    used: Mutex<BTreeSet<Permission>>,
 }
 
 impl Shared {
@@ -60,13 +60,13 @@ impl Shared {
         all.clone()
     }
 
-    /// Whether the token has this right; if so, its use is recorded.
-    fn allows(&self, right: &Right) -> bool {
+    /// Whether the token has this permission; if so, its use is recorded.
+    fn allows(&self, permission: &Permission) -> bool {
         let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        let allowed = granted.as_ref().is_none_or(|all| all.contains(right));
+        let allowed = granted.as_ref().is_none_or(|all| all.contains(permission));
         if allowed {
             let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-            used.insert(right.clone());
+            used.insert(permission.clone());
         }
         allowed
     }
@@ -108,19 +108,19 @@ impl Cluster {
         &self.shared.faults
     }
 
-    /// Grants exactly these rights.
-    pub fn grant(&self, rights: BTreeSet<Right>) {
+    /// Grants exactly these permissions.
+    pub fn grant(&self, permissions: BTreeSet<Permission>) {
         let mut granted = self
             .shared
             .granted
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        *granted = Some(rights);
+        *granted = Some(permissions);
     }
 
-    /// The rights that were used.
+    /// The permissions that were used.
     #[must_use]
-    pub fn used(&self) -> BTreeSet<Right> {
+    pub fn used(&self) -> BTreeSet<Permission> {
         let used = self
             .shared
             .used
@@ -145,13 +145,13 @@ impl Cluster {
     }
 
     /// Makes the API server unavailable: all connections are closed, including new ones.
-    pub fn leave(&self) {
-        self.server.leave();
+    pub fn disconnect(&self) {
+        self.server.disconnect();
     }
 
     /// Makes it available again, with all of its objects.
-    pub fn come_back(&self) {
-        self.server.come_back();
+    pub fn reconnect(&self) {
+        self.server.reconnect();
     }
 
     /// Forgets the history of changes: a watch from an older version gets 410.

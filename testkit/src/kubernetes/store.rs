@@ -85,7 +85,7 @@ pub(super) struct Page {
 
 impl Inner {
     /// Gives an object the next revision, and records the change.
-    fn tell(&mut self, kind: &'static str, resource: Resource, object: &mut Value) {
+    fn record(&mut self, kind: &'static str, resource: Resource, object: &mut Value) {
         self.revision += 1;
         object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         self.history.push_back(Event {
@@ -103,7 +103,7 @@ impl Inner {
 
     fn remove(&mut self, key: &Key) -> Option<Value> {
         let mut object = self.objects.remove(key)?;
-        self.tell("DELETED", key.0, &mut object);
+        self.record("DELETED", key.0, &mut object);
         // Garbage collection: objects owned only by this one are removed as well.
         let uid = object["metadata"]["uid"].clone();
         let owned = |object: &Value| {
@@ -161,7 +161,7 @@ impl Store {
             inner.uids += 1;
             let uid = format!("00000000-0000-4000-8000-{:012}", inner.uids);
             objects::fill_in(resource, namespace, uid, &mut object);
-            inner.tell("ADDED", resource, &mut object);
+            inner.record("ADDED", resource, &mut object);
             inner.objects.insert(key, object.clone());
             Ok(object)
         })
@@ -213,7 +213,7 @@ impl Store {
             let before = object.clone();
             change(&mut object);
             if object != before {
-                inner.tell("MODIFIED", resource, &mut object);
+                inner.record("MODIFIED", resource, &mut object);
                 inner.objects.insert(key, object);
             }
             true
@@ -248,7 +248,7 @@ impl Store {
             if before.is_none_or(|before| grace < before) {
                 meta["deletionTimestamp"] = json!(objects::now_and(grace));
                 meta["deletionGracePeriodSeconds"] = json!(grace);
-                inner.tell("MODIFIED", resource, &mut object);
+                inner.record("MODIFIED", resource, &mut object);
                 inner.objects.insert(key, object.clone());
             }
             Ok(object)

@@ -148,9 +148,9 @@ pub(super) fn log(shared: &Arc<Shared>, call: &Call) -> Result<Response<Body>, S
         let mut cuts = shared.faults.cuts();
         cuts.mark_unchanged();
         let mut at = tail.map_or(0, |lines| container.lines().saturating_sub(lines));
-        let mut grown = container.grown();
+        let mut output_changes = container.output_changes();
         loop {
-            grown.mark_unchanged();
+            output_changes.mark_unchanged();
             let (lines, ended) = container.from(at);
             at += lines.len();
             for (time, text) in lines {
@@ -164,7 +164,7 @@ pub(super) fn log(shared: &Arc<Shared>, call: &Call) -> Result<Response<Body>, S
                 return;
             }
             tokio::select! {
-                changed = grown.changed() => if changed.is_err() { return },
+                changed = output_changes.changed() => if changed.is_err() { return },
                 _ = cuts.changed() => return,
                 () = sender.closed() => return,
             }

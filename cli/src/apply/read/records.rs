@@ -8,7 +8,7 @@ use fdn_core::app::{PutAppDns, app_ttl_problem};
 use fdn_core::txt::{self, SetTxt};
 
 use super::parts::is_empty;
-use super::{App, Mistake, Reader, Source, Spot};
+use super::{App, Mistake, Position, Reader, Source};
 
 /// The declared text records of a name.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,49 +37,49 @@ impl Txt {
 impl Reader<'_> {
     /// Parses the text records of a name. Only the network knows whether the name belongs to the tenant; everything else is checked here.
     pub(super) fn txt(&mut self, source: &Source, name: &str, value: &Spanned<Value>) {
-        let written = Spot::new(source, value, format!("txt.{name}"));
+        let written = Position::new(source, value, format!("txt.{name}"));
         let name = match RecordName::parse_lenient(name) {
             Ok(name) => name,
             Err(error) => {
-                self.note(&written, Some(error));
+                self.record_mistake(&written, Some(error));
                 return;
             }
         };
         // The name in canonical form: different spellings must not allow a second declaration.
-        let spot = Spot::new(source, value, format!("txt.{name}"));
+        let position = Position::new(source, value, format!("txt.{name}"));
         if txt::is_challenge(&name) {
             let what = format!(
                 "names with {0} in them are those of clients of certificate authorities, whose values come and go; leave it out, and let the \
                  client set them: fdn dns txt add {name} VALUE",
                 txt::CHALLENGE_LABEL
             );
-            self.mistakes.push(spot.mistake(what));
+            self.mistakes.push(position.mistake(what));
             return;
         }
-        let Some(request) = self.value::<SetTxt>(&spot, &value.value) else {
+        let Some(request) = self.value::<SetTxt>(&position, &value.value) else {
             return;
         };
         let wrong = problems(&request);
-        let told = wrong.into_iter().map(|what| spot.mistake(what));
+        let told = wrong.into_iter().map(|what| position.mistake(what));
         self.mistakes.extend(told);
-        if self.first(&spot) {
+        if self.is_first(&position) {
             let records = Txt {
                 request,
                 file: source.name.clone(),
-                line: spot.line,
+                line: position.line,
             };
             self.declared.txt.insert(name, records);
         }
     }
 
     /// Parses the TTL of DNS answers for an app; an empty value means the network's default.
-    pub(super) fn dns(&mut self, spot: &Spot<'_>, value: &Value, app: &mut App) {
+    pub(super) fn dns(&mut self, position: &Position<'_>, value: &Value, app: &mut App) {
         app.dns = match is_empty(value) {
             true => Some(PutAppDns::default()),
-            false => self.value(spot, value),
+            false => self.value(position, value),
         };
         let ttl = app.dns.and_then(|request| request.ttl);
-        self.note(spot, ttl.and_then(app_ttl_problem));
+        self.record_mistake(position, ttl.and_then(app_ttl_problem));
     }
 }
 

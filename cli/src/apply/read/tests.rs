@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(texts: &[&str]) -> Result<Declared, Vec<String>> {
+fn read(texts: &[&str]) -> Result<Declarations, Vec<String>> {
     let sources: Vec<Source> = texts
         .iter()
         .enumerate()
@@ -13,7 +13,8 @@ fn read(texts: &[&str]) -> Result<Declared, Vec<String>> {
         })
         .collect();
     let env = Environment::of([("SHOP_KEY", "5ecret".to_owned())]);
-    declared(&sources, &env).map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
+    read_declarations(&sources, &env)
+        .map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
 }
 
 #[test]
@@ -25,7 +26,7 @@ fn what_is_declared_is_read() {
     assert_eq!(declared.apps.len(), 2);
     let hello = &declared.apps[&"hello".parse().expect("app")];
     assert_eq!(hello.policy.as_ref().expect("policy").concurrency, Some(5));
-    assert!(hello.runs.is_none(), "what is absent stays as it is");
+    assert!(hello.workload.is_none(), "what is absent stays as it is");
     assert_eq!((declared.budgets.len(), declared.members.len()), (1, 1));
 }
 
@@ -88,7 +89,7 @@ fn the_sample_is_valid() {
         text,
     };
     let env = Environment::of([("FDN_SAMPLE_KEY", "x".to_owned())]);
-    let declared = declared(&[source], &env).expect("valid");
+    let declared = read_declarations(&[source], &env).expect("valid");
     assert_eq!(
         (
             declared.apps.len(),

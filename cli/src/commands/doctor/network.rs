@@ -104,7 +104,7 @@ async fn token(client: &Client, target: &Target) -> Check {
 }
 
 /// The skew between two clocks, if it is too large; one of the times was read from a header.
-pub(super) fn apart(ours: Timestamp, theirs: Timestamp) -> Option<Duration> {
+pub(super) fn clock_skew(ours: Timestamp, theirs: Timestamp) -> Option<Duration> {
     // The header has whole seconds, so a second of difference means nothing.
     let off = ours
         .since(theirs)
@@ -114,7 +114,7 @@ pub(super) fn apart(ours: Timestamp, theirs: Timestamp) -> Option<Duration> {
 }
 
 fn skew(ours: Timestamp, theirs: Timestamp) -> Check {
-    let Some(off) = apart(ours, theirs) else {
+    let Some(off) = clock_skew(ours, theirs) else {
         return Check::ok("clock", "agrees with the controller's");
     };
     let found = format!("differs from the controller's by {} s", off.as_secs());

@@ -26,7 +26,7 @@ struct Condition {
 }
 
 /// The answer of one node.
-struct Said {
+struct NodeReadiness {
     /// Why it cannot do its work, with the node's name.
     trouble: Vec<String>,
     /// Its clock skew, with the node's name.
@@ -44,17 +44,17 @@ pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
     };
     let alive = nodes.iter().filter(|node| node.alive).take(NODES_MAX);
     let asked = alive.map(|node| tokio::time::timeout(PATIENCE, ask(&http, node)));
-    let said: Vec<Said> = futures::future::join_all(asked)
+    let reports: Vec<NodeReadiness> = futures::future::join_all(asked)
         .await
         .into_iter()
-        .filter_map(|said| said.ok().flatten())
+        .filter_map(|report| report.ok().flatten())
         .collect();
-    if !said.is_empty() {
-        checks.extend(judged(&said));
+    if !reports.is_empty() {
+        checks.extend(node_checks(&reports));
     }
 }
 
-async fn ask(http: &reqwest::Client, node: &NodeInfo) -> Option<Said> {
+async fn ask(http: &reqwest::Client, node: &NodeInfo) -> Option<NodeReadiness> {
     let url = format!("http://{}/readyz", node.admin);
     let answer = http.get(url).send().await.ok()?;
     let theirs = answer
@@ -62,7 +62,7 @@ async fn ask(http: &reqwest::Client, node: &NodeInfo) -> Option<Said> {
         .get("date")
         .and_then(|value| date_header(value.to_str().ok()?));
     let conditions: BTreeMap<String, Condition> = answer.json().await.ok()?;
-    Some(said(
+    Some(node_readiness(
         node.node.as_str(),
         &conditions,
         fdn_service::now(),
@@ -70,15 +70,15 @@ async fn ask(http: &reqwest::Client, node: &NodeInfo) -> Option<Said> {
     ))
 }
 
-fn said(
+fn node_readiness(
     node: &str,
     conditions: &BTreeMap<String, Condition>,
     ours: Timestamp,
     theirs: Option<Timestamp>,
-) -> Said {
+) -> NodeReadiness {
     let failing = conditions.iter().filter(|(_, condition)| !condition.ok);
-    let off = theirs.and_then(|theirs| super::network::apart(ours, theirs));
-    Said {
+    let off = theirs.and_then(|theirs| super::network::clock_skew(ours, theirs));
+    NodeReadiness {
         trouble: failing
             .map(|(name, condition)| format!("{node}: {name}: {}", condition.detail))
             .collect(),
@@ -86,10 +86,13 @@ fn said(
     }
 }
 
-fn judged(said: &[Said]) -> [Check; 2] {
-    let count = said.len();
-    let trouble: Vec<&String> = said.iter().flat_map(|said| &said.trouble).collect();
-    let clocks: Vec<&String> = said.iter().filter_map(|said| said.clock.as_ref()).collect();
+fn node_checks(reports: &[NodeReadiness]) -> [Check; 2] {
+    let count = reports.len();
+    let trouble: Vec<&String> = reports.iter().flat_map(|report| &report.trouble).collect();
+    let clocks: Vec<&String> = reports
+        .iter()
+        .filter_map(|report| report.clock.as_ref())
+        .collect();
     let readiness = if trouble.is_empty() {
         Check::ok("readiness", format!("{count} nodes can do their work"))
     } else {
@@ -142,11 +145,11 @@ mod tests {
             r#"{"apps":{"ok":true,"detail":""},"usage":{"ok":false,"detail":"no space left"}}"#,
         );
         let all = [
-            said("n-1", &well, NOW, Some(Timestamp(NOW.0 + 2_000))),
-            said("n-2", &full, NOW, Some(NOW)),
-            said("n-3", &well, NOW, Some(Timestamp(NOW.0 - 3_600_000))),
+            node_readiness("n-1", &well, NOW, Some(Timestamp(NOW.0 + 2_000))),
+            node_readiness("n-2", &full, NOW, Some(NOW)),
+            node_readiness("n-3", &well, NOW, Some(Timestamp(NOW.0 - 3_600_000))),
         ];
-        let [readiness, clock] = judged(&all);
+        let [readiness, clock] = node_checks(&all);
         assert_eq!(
             (readiness.status, &*readiness.found),
             (Status::Warn, "n-2: usage: no space left")
@@ -155,7 +158,7 @@ mod tests {
             (clock.status, &*clock.found),
             (Status::Warn, "off this machine's: n-3 by 3599 s")
         );
-        let [readiness, clock] = judged(&all[..1]);
+        let [readiness, clock] = node_checks(&all[..1]);
         assert_eq!((readiness.status, clock.status), (Status::Ok, Status::Ok));
     }
 

@@ -35,7 +35,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 
 /// The parameters for calling an app.
 #[derive(Clone, Debug)]
-pub(super) struct Network {
+pub(super) struct CallTarget {
     /// The app's host name.
     pub(super) host: HostName,
     /// The port of the gateways.
@@ -45,7 +45,7 @@ pub(super) struct Network {
 
 /// The parameters from flags, which override the context.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given {
+pub(super) struct NetworkOverrides {
     zone: Option<HostName>,
     port: Option<u16>,
     dns: Option<SocketAddr>,
@@ -72,7 +72,7 @@ async fn invoke(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let given = Given {
+    let given = NetworkOverrides {
         zone: args.zone.clone(),
         port: args.gateway_port,
         dns: args.dns,
@@ -102,9 +102,9 @@ async fn invoke(
 /// Collects the parameters: from flags, then the context, then the controller.
 pub(super) async fn network(
     app: &AppName,
-    given: Given,
+    given: NetworkOverrides,
     target: &Target,
-) -> Result<Network, CliError> {
+) -> Result<CallTarget, CliError> {
     let saved = target.context.as_ref();
     let mut zone = given.zone.or_else(|| saved.and_then(|c| c.zone.clone()));
     let mut port = given.port.or_else(|| saved.and_then(|c| c.gateway_port));
@@ -124,14 +124,14 @@ pub(super) async fn network(
         Some(server) => server,
         None => system_server(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())?,
     };
-    Ok(Network {
+    Ok(CallTarget {
         host: HostName::of_app(app, &zone)?,
         resolver: Resolver::new(server),
         port,
     })
 }
 
-impl Network {
+impl CallTarget {
     /// Resolves the name like a client in `subnet`, and connects to the first gateway that answers.
     pub(super) async fn connect(
         &self,

@@ -20,7 +20,7 @@ use crate::environment::Environment;
 use crate::error::{CliError, render};
 use crate::output::Format;
 use screen::Screen;
-use view::{Asked, Top};
+use view::{Responses, Top};
 
 /// The shortest interval between updates: nodes' reports are a second old or more.
 const INTERVAL_MIN: DurationMs = DurationMs::from_millis(500);
@@ -34,36 +34,36 @@ const IDLE: Duration = Duration::from_secs(10);
 pub async fn run(args: &TopArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
     let client = Client::with_idle(&target, IDLE)?;
-    let asked = ask(&client).await?;
+    let responses = ask(&client).await?;
     let once = args.once || args.output.output != Format::Table || !console.out_is_terminal();
     if once {
-        let top = Top::new(&asked, fdn_service::now(), args.sort);
+        let top = Top::new(&responses, fdn_service::now(), args.sort);
         return console.report(args.output.output, &top);
     }
-    watch(&client, asked, args).await
+    watch(&client, responses, args).await
 }
 
 /// Redraws until `q`, Ctrl-C or SIGTERM.
-async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), CliError> {
+async fn watch(client: &Client, mut responses: Responses, args: &TopArgs) -> Result<(), CliError> {
     let mut screen = Screen::enter()?;
     let mut keys = screen::keys();
     let mut stop = Box::pin(signal::stop());
     let mut sort = args.sort;
     let mut trouble = String::new();
     // Keys and signals are handled while a request is pending.
-    let mut asking: Option<BoxFuture<'_, Result<Asked, CliError>>> = None;
+    let mut pending: Option<BoxFuture<'_, Result<Responses, CliError>>> = None;
     let mut tick = tokio::time::interval(args.interval.max(INTERVAL_MIN).as_duration());
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick fires at once, but its data was already requested.
     tick.tick().await;
     loop {
-        let top = Top::new(&asked, fdn_service::now(), sort);
+        let top = Top::new(&responses, fdn_service::now(), sort);
         let head = format!(
             "sorted by {}; s: another column, q: end\n{trouble}",
             name(sort)
         );
         let room = screen.height().saturating_sub(head.lines().count());
-        screen.show(&format!("{head}{}", top.fitted(room)))?;
+        screen.show(&format!("{head}{}", top.fit_lines(room)))?;
         tokio::select! {
             stopped = &mut stop => {
                 stopped?;
@@ -74,12 +74,12 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
                 Some('s') => sort = next(sort),
                 Some(_) => {}
             },
-            _ = tick.tick(), if asking.is_none() => asking = Some(Box::pin(ask(client))),
-            answer = answered(&mut asking) => {
-                asking = None;
+            _ = tick.tick(), if pending.is_none() => pending = Some(Box::pin(ask(client))),
+            answer = answered(&mut pending) => {
+                pending = None;
                 match answer {
                     Ok(answer) => {
-                        asked = answer;
+                        responses = answer;
                         trouble.clear();
                     }
                     // A controller that restarts is not a reason to end.
@@ -92,10 +92,10 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
 
 /// The answer to the pending request; never completes if there is none.
 async fn answered(
-    asking: &mut Option<BoxFuture<'_, Result<Asked, CliError>>>,
-) -> Result<Asked, CliError> {
-    match asking {
-        Some(asking) => asking.await,
+    pending: &mut Option<BoxFuture<'_, Result<Responses, CliError>>>,
+) -> Result<Responses, CliError> {
+    match pending {
+        Some(pending) => pending.await,
         None => std::future::pending().await,
     }
 }
@@ -114,7 +114,7 @@ fn next(sort: SortBy) -> SortBy {
 }
 
 /// Requests everything. A caller without permission to see machines gets only the apps.
-async fn ask(client: &Client) -> Result<Asked, CliError> {
+async fn ask(client: &Client) -> Result<Responses, CliError> {
     let apps = async { tokio::try_join!(client.apps(None, None), client.figures(FiguresBy::App)) };
     let machines = async {
         let clusters = client.clusters().await?;
@@ -122,9 +122,9 @@ async fn ask(client: &Client) -> Result<Asked, CliError> {
         tokio::try_join!(try_join_all(details), client.figures(FiguresBy::Cluster))
     };
     let (apps, machines) = tokio::join!(apps, machines);
-    let (clusters, by_cluster) = permitted(machines)?.unwrap_or_default();
-    let (apps, by_app) = permitted(apps)?.unwrap_or_default();
-    Ok(Asked {
+    let (clusters, by_cluster) = if_permitted(machines)?.unwrap_or_default();
+    let (apps, by_app) = if_permitted(apps)?.unwrap_or_default();
+    Ok(Responses {
         clusters,
         by_cluster,
         apps,
@@ -133,7 +133,9 @@ async fn ask(client: &Client) -> Result<Asked, CliError> {
 }
 
 /// `None` if the request was forbidden.
-fn permitted<A, B>(answer: Result<(A, B), CliError>) -> Result<Option<(A, Option<B>)>, CliError> {
+fn if_permitted<A, B>(
+    answer: Result<(A, B), CliError>,
+) -> Result<Option<(A, Option<B>)>, CliError> {
     match answer {
         Ok((list, figures)) => Ok(Some((list, Some(figures)))),
         Err(CliError::Problem(problem)) if problem.code == ErrorCode::Forbidden => Ok(None),

@@ -31,7 +31,7 @@ pub struct Top {
 
 /// What callers observed in the last half minute with complete data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Seen {
+pub struct CallStats {
     /// Calls per second.
     pub calls_per_s: f64,
     /// Answers with status 5xx per second.
@@ -70,7 +70,7 @@ pub struct ClusterRow {
     pub nodes_total: u32,
     /// What its callers observed.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub stats: CallStats,
     /// Its load.
     #[serde(flatten)]
     pub load: Load,
@@ -105,12 +105,12 @@ pub struct AppRow {
     pub instances: Option<u32>,
     /// What its callers observed.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub stats: CallStats,
 }
 
 /// The controller's answers.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct Responses {
     /// All clusters with their details.
     pub clusters: Vec<ClusterDetail>,
     /// Metrics by cluster.
@@ -124,13 +124,13 @@ pub struct Asked {
 impl Top {
     /// The tables, sorted.
     #[must_use]
-    pub fn new(asked: &Asked, at: Timestamp, sort: SortBy) -> Self {
-        let by_cluster = recent(asked.by_cluster.as_ref());
-        let by_app = recent(asked.by_app.as_ref());
-        let machines = !asked.clusters.is_empty();
+    pub fn new(responses: &Responses, at: Timestamp, sort: SortBy) -> Self {
+        let by_cluster = recent(responses.by_cluster.as_ref());
+        let by_app = recent(responses.by_app.as_ref());
+        let machines = !responses.clusters.is_empty();
         let mut instances: BTreeMap<String, u32> = BTreeMap::new();
         let (mut clusters, mut nodes) = (Vec::new(), Vec::new());
-        for detail in &asked.clusters {
+        for detail in &responses.clusters {
             let rows: Vec<NodeRow> = detail
                 .nodes
                 .iter()
@@ -141,7 +141,7 @@ impl Top {
             clusters.push(ClusterRow {
                 nodes_alive: info.nodes_alive,
                 nodes_total: info.nodes_total,
-                seen: by_cluster.get(&name).copied().unwrap_or_default(),
+                stats: by_cluster.get(&name).copied().unwrap_or_default(),
                 load: Load {
                     busy: info.busy,
                     slots: info.slots,
@@ -157,7 +157,7 @@ impl Top {
             }
             nodes.extend(rows);
         }
-        let mut apps: Vec<AppRow> = asked
+        let mut apps: Vec<AppRow> = responses
             .apps
             .iter()
             .map(|app| {
@@ -167,7 +167,7 @@ impl Top {
                     nodes_ready: app.nodes_ready,
                     nodes_total: app.nodes_total,
                     instances: machines.then(|| instances.get(&name).copied().unwrap_or_default()),
-                    seen: by_app.get(&name).copied().unwrap_or_default(),
+                    stats: by_app.get(&name).copied().unwrap_or_default(),
                     app: name,
                 }
             })
@@ -216,7 +216,7 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// The last steps of each series, by its name.
-fn recent(figures: Option<&Figures>) -> BTreeMap<String, Seen> {
+fn recent(figures: Option<&Figures>) -> BTreeMap<String, CallStats> {
     let Some(figures) = figures else {
         return BTreeMap::new();
     };
@@ -231,41 +231,41 @@ fn recent(figures: Option<&Figures>) -> BTreeMap<String, Seen> {
         let sum = |of: fn(&FigurePoint) -> u64| points.iter().map(|p| of(p)).sum::<u64>() as f64;
         let busiest = points.iter().max_by_key(|point| point.calls);
         let p99 = points.iter().filter_map(|point| Some(point.p99_ms?.get()));
-        let seen = Seen {
+        let stats = CallStats {
             calls_per_s: rounded(sum(|point| point.calls) / seconds),
             errors_per_s: rounded(sum(|point| point.errors) / seconds),
             p50_ms: busiest.and_then(|point| Some(rounded(point.p50_ms?.get()))),
             p99_ms: p99.max_by(f64::total_cmp).map(rounded),
         };
-        (series.key.clone(), seen)
+        (series.key.clone(), stats)
     });
     series.collect()
 }
 
 /// The sort keys of rows.
-trait Sorted {
+trait SortKeys {
     fn name(&self) -> &str;
-    fn seen(&self) -> Seen {
-        Seen::default()
+    fn stats(&self) -> CallStats {
+        CallStats::default()
     }
     fn load(&self) -> Load {
         Load::default()
     }
 }
 
-impl Sorted for ClusterRow {
+impl SortKeys for ClusterRow {
     fn name(&self) -> &str {
         &self.cluster
     }
-    fn seen(&self) -> Seen {
-        self.seen
+    fn stats(&self) -> CallStats {
+        self.stats
     }
     fn load(&self) -> Load {
         self.load
     }
 }
 
-impl Sorted for NodeRow {
+impl SortKeys for NodeRow {
     fn name(&self) -> &str {
         &self.node
     }
@@ -274,12 +274,12 @@ impl Sorted for NodeRow {
     }
 }
 
-impl Sorted for AppRow {
+impl SortKeys for AppRow {
     fn name(&self) -> &str {
         &self.app
     }
-    fn seen(&self) -> Seen {
-        self.seen
+    fn stats(&self) -> CallStats {
+        self.stats
     }
     fn load(&self) -> Load {
         Load {
@@ -290,13 +290,13 @@ impl Sorted for AppRow {
 }
 
 /// Highest first; equal values, and values that a table does not have, by name.
-fn order<T: Sorted>(sort: SortBy, a: &T, b: &T) -> Ordering {
+fn order<T: SortKeys>(sort: SortBy, a: &T, b: &T) -> Ordering {
     let key = |row: &T| match sort {
         SortBy::Name => 0.0,
-        SortBy::Calls => row.seen().calls_per_s,
-        SortBy::Errors => row.seen().errors_per_s,
-        SortBy::P50 => row.seen().p50_ms.unwrap_or_default(),
-        SortBy::P99 => row.seen().p99_ms.unwrap_or_default(),
+        SortBy::Calls => row.stats().calls_per_s,
+        SortBy::Errors => row.stats().errors_per_s,
+        SortBy::P50 => row.stats().p50_ms.unwrap_or_default(),
+        SortBy::P99 => row.stats().p99_ms.unwrap_or_default(),
         SortBy::Busy => f64::from(row.load().busy),
         SortBy::Queue => f64::from(row.load().queue),
         SortBy::Instances => f64::from(row.load().instances),
@@ -308,7 +308,7 @@ fn order<T: Sorted>(sort: SortBy, a: &T, b: &T) -> Ordering {
         .then_with(|| a.name().cmp(b.name()))
 }
 
-impl Seen {
+impl CallStats {
     fn cells(&self) -> [String; 4] {
         let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
         let errors = if self.calls_per_s > 0.0 {
@@ -361,7 +361,7 @@ impl Top {
             let nodes = format!("{}/{}", c.nodes_alive, c.nodes_total);
             row(
                 vec![c.cluster.clone(), nodes],
-                &[&c.seen.cells(), &c.load.cells()],
+                &[&c.stats.cells(), &c.load.cells()],
             )
         });
         add(&["CLUSTER", "NODES"], &[&SEEN, &LOAD], clusters.collect());
@@ -377,7 +377,7 @@ impl Top {
                 .map_or_else(|| "-".to_owned(), |n| n.to_string());
             row(
                 vec![a.app.clone(), a.version.clone(), nodes],
-                &[&a.seen.cells(), &[instances]],
+                &[&a.stats.cells(), &[instances]],
             )
         });
         add(
@@ -390,7 +390,7 @@ impl Top {
 
     /// The tables in at most `lines` lines: they share the lines equally, and lines that one table does not need go to the others.
     #[must_use]
-    pub fn fitted(&self, lines: usize) -> String {
+    pub fn fit_lines(&self, lines: usize) -> String {
         let tables = self.tables();
         let needs: Vec<usize> = tables.iter().map(|table| table.lines().count()).collect();
         // Minus the line with the time, and an empty line before each table.
@@ -456,7 +456,7 @@ mod tests {
             nodes_ready: 1,
             nodes_total: 1,
             instances: None,
-            seen: Seen::default(),
+            stats: CallStats::default(),
         }
     }
 
@@ -498,10 +498,10 @@ mod tests {
             }],
             more: false,
         };
-        let seen = recent(Some(&figures))["hello"];
-        assert_eq!((seen.calls_per_s, seen.p99_ms), (3.0, Some(30.0)));
+        let stats = recent(Some(&figures))["hello"];
+        assert_eq!((stats.calls_per_s, stats.p99_ms), (3.0, Some(30.0)));
         figures.step_ms = 0;
-        assert_eq!(recent(Some(&figures))["hello"], Seen::default());
+        assert_eq!(recent(Some(&figures))["hello"], CallStats::default());
     }
 
     #[test]
@@ -518,14 +518,14 @@ mod tests {
             apps: vec![app("hello"), app("quiet")],
         };
         for lines in 3..80 {
-            let text = top.fitted(lines);
+            let text = top.fit_lines(lines);
             assert!(text.lines().count() <= lines, "{lines}: {text}");
         }
-        let text = top.fitted(12);
+        let text = top.fit_lines(12);
         assert!(text.contains("quiet"), "the last table is there: {text}");
         let shown = text.lines().filter(|line| line.starts_with('n')).count();
         assert_eq!(shown, 4, "{text}");
         assert!(text.contains("… 46 more\n"), "{text}");
-        assert_eq!(top.fitted(80), top.text(false));
+        assert_eq!(top.fit_lines(80), top.text(false));
     }
 }

@@ -78,7 +78,7 @@ async fn a_folder_that_changes_is_built_and_deployed_and_a_failing_build_keeps_w
     .await;
 
     // A folder that is removed and recreated, as git does, is a different one; later changes in it are noticed all the same.
-    let third = home.file("third.wasm", components::misbehaving());
+    let third = home.file("third.wasm", components::faulty());
     std::fs::remove_dir_all(home.folder.path().join("f/src")).expect("removed");
     folder.source(&third);
     says(&dev, "deployed dev-app v3 in ").await;

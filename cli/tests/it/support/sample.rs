@@ -1,7 +1,7 @@
 //! Sample values of the API.
 
-use fdn_cli::commands::dns::Answered;
-use fdn_cli::commands::top::view::Asked;
+use fdn_cli::commands::dns::ServerAnswer;
+use fdn_cli::commands::top::view::Responses;
 use fdn_core::api::*;
 use fdn_core::device::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};
 use fdn_core::figures::{FigurePoint, FigureSeries, Figures, Window};
@@ -14,7 +14,7 @@ use fdn_core::observe::{AddressKind, BindingDetail, ClusterDistance, DnsLookup, 
 use fdn_core::txt::TxtInfo;
 use fdn_core::workflow::Workflow;
 use fdn_core::*;
-use fdn_dns::admin::{self, Explained, Outcome, Steering};
+use fdn_dns::admin::{self, AnswerExplanation, Outcome, Steering};
 use fdn_dns::policy::steer::Reason;
 
 /// The current time, for ages.
@@ -251,7 +251,7 @@ pub(crate) fn cluster_detail() -> ClusterDetail {
 }
 
 /// The data of `fdn top`: metrics of the last half minute, and points before and after it, which must be ignored.
-pub(crate) fn asked() -> Asked {
+pub(crate) fn responses() -> Responses {
     let point = |before_s: u64, calls, errors, p50, p99| FigurePoint {
         at: ago(before_s),
         calls,
@@ -279,7 +279,7 @@ pub(crate) fn asked() -> Asked {
         point(10, 600, 9, 1.5, 12.5),
         point(0, 7_000, 7_000, 700.0, 7_000.0),
     ];
-    Asked {
+    Responses {
         clusters: vec![cluster_detail()],
         by_cluster: Some(figures(vec![series("eu-west", busy.clone())])),
         apps: vec![summary("hello"), summary("thumbnails"), summary("quiet")],
@@ -426,8 +426,8 @@ pub(crate) fn lookup() -> DnsLookup {
 }
 
 /// The answer of a DNS server on the wire.
-pub(crate) fn dns_answer() -> Answered {
-    Answered {
+pub(crate) fn dns_answer() -> ServerAnswer {
+    ServerAnswer {
         name: parse("hello.fn.test"),
         client: parse("203.0.113.7"),
         server: parse("127.0.0.1:5300"),
@@ -439,7 +439,7 @@ pub(crate) fn dns_answer() -> Answered {
 }
 
 /// The explanation by a DNS server: one gateway is dead, and so is one cluster.
-pub(crate) fn server_says() -> Explained {
+pub(crate) fn server_says() -> AnswerExplanation {
     let seen = |name: &str, rtt: f64, live: &[&str], all: &[&str]| admin::Candidate {
         cluster: parse(name),
         latency: Some(LatencyEstimate {
@@ -451,7 +451,7 @@ pub(crate) fn server_says() -> Explained {
         all: all.iter().map(|one| parse(one)).collect(),
     };
     let south = ["127.0.3.1", "127.0.3.2"];
-    Explained {
+    AnswerExplanation {
         name: parse("hello.fn.test"),
         client: parse("203.0.113.7"),
         result: Outcome::Answer,

@@ -219,7 +219,7 @@ pub fn token_hash(token: &str) -> String {
 
 /// The credentials that a request carries.
 #[derive(Clone, Copy, Debug)]
-pub enum Shown<'a> {
+pub enum PresentedCredential<'a> {
     /// A bearer token.
     Bearer(&'a str),
     /// The cookie of a browser session.
@@ -234,25 +234,25 @@ pub enum Shown<'a> {
 /// When there are no credentials, they are unknown or expired, too many unknown ones came from the address, or the store fails.
 pub async fn authenticate(
     state: &State,
-    shown: Shown<'_>,
+    shown: PresentedCredential<'_>,
     address: Option<IpAddr>,
 ) -> Result<Caller, Error> {
     let now = fdn_service::now();
     let person = match shown {
-        Shown::Nothing => {
+        PresentedCredential::Nothing => {
             return Err(Error::Unauthenticated(
                 "this needs credentials: send the header `authorization: Bearer TOKEN`; `fdn login` gets a token",
             ));
         }
-        Shown::Bearer(token) => {
-            state.logins.token_may_come(address, now)?;
+        PresentedCredential::Bearer(token) => {
+            state.logins.check_token_throttle(address, now)?;
             match token.starts_with(API_PREFIX) {
                 true => api_token(state, token, now).await?,
                 false => session(state, token, SessionKind::Bearer, now).await?,
             }
         }
-        Shown::Cookie(value) => {
-            state.logins.token_may_come(address, now)?;
+        PresentedCredential::Cookie(value) => {
+            state.logins.check_token_throttle(address, now)?;
             session(state, value, SessionKind::Cookie, now).await?
         }
     };
@@ -304,7 +304,7 @@ async fn session(
         return Ok(None);
     };
     if now.since(row.last_used_at).as_millis() >= TOUCH_MS {
-        lenient(session_touch(&mut connection, &hash, now).await)?;
+        ignore_contention(session_touch(&mut connection, &hash, now).await)?;
     }
     let csrf = (kind == SessionKind::Cookie).then(|| csrf_token(&state.token, &hash));
     let credential = Credential::Session {
@@ -346,7 +346,7 @@ async fn api_token(state: &State, token: &str, now: Timestamp) -> Result<Option<
     };
     let used = row.info.last_used_at;
     if used.is_none_or(|at| now.since(at).as_millis() >= TOUCH_MS) {
-        lenient(api_token_touch(&mut connection, id, now).await)?;
+        ignore_contention(api_token_touch(&mut connection, id, now).await)?;
     }
     let info = row.info;
     let credential = Credential::Token {
@@ -366,7 +366,7 @@ async fn api_token(state: &State, token: &str, now: Timestamp) -> Result<Option<
 }
 
 /// Ignores contention: another request writes at the same time, and the next request updates the last use.
-fn lenient(noted: Result<(), StoreError>) -> Result<(), StoreError> {
+fn ignore_contention(noted: Result<(), StoreError>) -> Result<(), StoreError> {
     match noted {
         Err(StoreError::Contended(_)) => Ok(()),
         other => other,

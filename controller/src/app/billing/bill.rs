@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use fdn_core::billing::{
-    BillingError, Currency, Day, Late, Meter, Money, Month, Place, Prices, Quantities, Segment,
-    Statement, StatementState, StatementSummary, UsageRow, UsageView, Used, View, bill, cost,
+    BillingError, Currency, Day, Dimensions, LateUsage, Meter, Money, Month, Prices, Quantities,
+    Segment, Statement, StatementState, StatementSummary, UsageEntry, UsageRow, UsageView, View,
+    bill, cost,
 };
 use fdn_core::{TenantId, Timestamp};
 use sqlx::AnyConnection;
 
 use crate::Error;
 use crate::state::State;
-use crate::store::billing::artifact::artifact_list_kept;
+use crate::store::billing::artifact::artifact_list_stored;
 use crate::store::billing::clock::clock_get;
 use crate::store::billing::price::price_list_all;
 use crate::store::billing::statement::{statement_get, statement_list};
-use crate::store::billing::sums::{By, Span, late_months, sums_list};
+use crate::store::billing::sums::{GroupBy, Span, late_months, sums_list};
 
 /// A page of a list, and where the next page begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ async fn used<'a>(
     month: Month,
     prices: &'a Prices,
     (first, last): (Month, Month),
-) -> Result<Vec<(Segment<'a>, Vec<Used>)>, Error> {
+) -> Result<Vec<(Segment<'a>, Vec<UsageEntry>)>, Error> {
     let mut parts = Vec::new();
     for segment in prices.segments(month) {
         let span = Span {
@@ -87,7 +88,7 @@ async fn used<'a>(
             from: segment.from.start(),
             to: segment.to.start(),
         };
-        let sums = sums_list(connection, span, By::Place).await?;
+        let sums = sums_list(connection, span, GroupBy::Place).await?;
         parts.push((segment, sums.into_iter().map(|sum| sum.used).collect()));
     }
     Ok(parts)
@@ -95,23 +96,23 @@ async fn used<'a>(
 
 /// The storage of artifacts within a segment of a month, up to now. The end of an artifact is recorded when it happens, so that storage is never
 /// billed late.
-async fn kept(
+async fn storage_used(
     connection: &mut AnyConnection,
     tenant: TenantId,
     segment: &Segment<'_>,
     now: Timestamp,
-) -> Result<Vec<Used>, Error> {
+) -> Result<Vec<UsageEntry>, Error> {
     let (from, to) = (segment.from.start(), segment.to.start().min(now));
     if to <= from {
         return Ok(Vec::new());
     }
-    let kept = artifact_list_kept(connection, tenant, from, to).await?;
+    let kept = artifact_list_stored(connection, tenant, from, to).await?;
     let used = kept.into_iter().map(|kept| {
         let span = kept.to.get().saturating_sub(kept.from.get());
-        Used {
-            place: Place {
+        UsageEntry {
+            place: Dimensions {
                 function: Some(kept.function),
-                ..Place::default()
+                ..Dimensions::default()
             },
             // Sizes and spans of time are far below 2^63: the product fits.
             quantities: Quantities::one(
@@ -136,11 +137,11 @@ pub async fn compute(
     let prices = price_list_all(connection, terms.currency).await?;
     let mut parts = used(connection, tenant, month, &prices, (month, month)).await?;
     for (segment, used) in &mut parts {
-        used.extend(kept(connection, tenant, segment, terms.now).await?);
+        used.extend(storage_used(connection, tenant, segment, terms.now).await?);
     }
     let mut late = Vec::new();
     for of in late_months(connection, tenant, month).await? {
-        late.push(Late {
+        late.push(LateUsage {
             month: of,
             before: used(connection, tenant, of, &prices, (of, month.previous())).await?,
             after: used(connection, tenant, of, &prices, (of, month)).await?,
@@ -175,7 +176,7 @@ pub async fn statement(
     page: Page,
 ) -> Result<Part<Statement>, Error> {
     let terms = Terms::of(state);
-    begun(month, terms.now)?;
+    check_begun(month, terms.now)?;
     let mut snapshot = state.store.snapshot().await?;
     if let Some(issued) =
         statement_get(&mut snapshot, tenant, month, (page.from, page.limit)).await?
@@ -201,7 +202,7 @@ pub fn current() -> Month {
     Month::of(fdn_service::now())
 }
 
-fn begun(month: Month, now: Timestamp) -> Result<(), Error> {
+fn check_begun(month: Month, now: Timestamp) -> Result<(), Error> {
     if month > Month::of(now) {
         return Err(Error::BadRequest(format!("month: {month} has not begun")));
     }
@@ -251,7 +252,7 @@ pub async fn view(
     page: Page,
 ) -> Result<Part<UsageView>, Error> {
     let terms = Terms::of(state);
-    begun(month, terms.now)?;
+    check_begun(month, terms.now)?;
     let mut snapshot = state.store.snapshot().await?;
     let prices = price_list_all(&mut snapshot, terms.currency).await?;
     let column = match by {
@@ -271,7 +272,7 @@ pub async fn view(
             from,
             to,
         };
-        for sum in sums_list(&mut snapshot, span, By::Column(column)).await? {
+        for sum in sums_list(&mut snapshot, span, GroupBy::Column(column)).await? {
             let row = rows.entry(name(by, sum.name)?).or_default();
             row.0.add(&sum.used.quantities)?;
             let total = row.1.checked_add(cost(&segment, &sum.used.quantities)?);

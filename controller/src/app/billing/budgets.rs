@@ -31,14 +31,14 @@ pub async fn set(
     state: &State,
     (tenant, actor): (TenantId, &Actor),
     name: &BudgetName,
-    wish: &SetBudget,
+    request: &SetBudget,
     now: Timestamp,
 ) -> Result<BudgetSet, Error> {
     let settings = &state.settings.billing;
-    if let Some(url) = &wish.webhook {
+    if let Some(url) = &request.webhook {
         webhooks::check(url, state.settings.jobs.webhooks.private).map_err(JobError::Webhook)?;
     }
-    let budget = Budget::new(name.clone(), wish, settings.currency)?;
+    let budget = Budget::new(name.clone(), request, settings.currency)?;
     in_transaction!(state.store, tx => {
         // The lock makes counting and inserting one step across all controllers.
         revision_lock(&mut tx).await?;

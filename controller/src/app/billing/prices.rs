@@ -8,7 +8,7 @@ use crate::Error;
 use crate::app::actor::Actor;
 use crate::state::State;
 use crate::store::audit::{AuditEntry, audit_insert};
-use crate::store::billing::clock::clock_hold;
+use crate::store::billing::clock::clock_lock;
 use crate::store::billing::price::{
     price_list_all, price_list_delete, price_list_end, price_list_insert, price_list_reopen,
 };
@@ -41,7 +41,7 @@ pub async fn apply(
     let changed: bool = in_transaction!(state.store, tx => {
         // The locks make checking and inserting one step across all controllers, and keep months from being closed meanwhile.
         revision_lock(&mut tx).await?;
-        let open = clock_hold(&mut tx).await?;
+        let open = clock_lock(&mut tx).await?;
         let all = price_list_all(&mut tx, settings.currency).await?;
         let before = all.lists().iter().find(|old| old.name == list.name);
         if let Some(old) = before {

@@ -22,7 +22,7 @@ use crate::store::billing::clock::{
 };
 use crate::store::billing::owner::NOBODY;
 use crate::store::billing::statement::{statement_insert, statement_missing};
-use crate::store::billing::sums::{By, Span, sums_list};
+use crate::store::billing::sums::{GroupBy, Span, sums_list};
 use crate::store::in_transaction;
 use crate::store::usage::usage_book;
 use crate::store::webhook::{Origin, WebhookRow, webhook_insert};
@@ -169,7 +169,7 @@ async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
                     let new = alert_insert(&mut tx, tenant, &alert).await?;
                     if new {
                         // Each entry of the audit log becomes an event, which subscribers of events receive.
-                        audit_insert(&mut tx, &told(tenant, &alert)).await?;
+                        audit_insert(&mut tx, &audit_entry(tenant, &alert)).await?;
                         if let Some(url) = webhook {
                             webhook_insert(&mut tx, &request(tenant, &alert, url)).await?;
                         }
@@ -203,7 +203,7 @@ fn request(tenant: TenantId, alert: &BudgetAlert, url: &str) -> WebhookRow {
     }
 }
 
-fn told(tenant: TenantId, alert: &BudgetAlert) -> AuditEntry {
+fn audit_entry(tenant: TenantId, alert: &BudgetAlert) -> AuditEntry {
     AuditEntry {
         at: alert.at,
         actor: Actor::network(),
@@ -226,7 +226,7 @@ async fn unowned(state: &State) -> Result<(), Error> {
         from: Timestamp(0),
         to: last.end(),
     };
-    let sums = sums_list(&mut connection, span, By::All).await?;
+    let sums = sums_list(&mut connection, span, GroupBy::All).await?;
     let calls: i128 = sums
         .iter()
         .map(|sum| {

@@ -9,10 +9,10 @@ use sqlx::AnyConnection;
 
 use super::Candidate;
 use crate::Error;
-use crate::reconcile::desired::{tell_dns, tell_nodes};
+use crate::reconcile::desired::{announce_to_dns, announce_to_nodes};
 use crate::reconcile::difference::binding_rows;
 use crate::reconcile::holders;
-use crate::reconcile::place::{Before, Placed, place};
+use crate::reconcile::place::{AppPlacement, PreviousPlans, place};
 use crate::reconcile::profile_of;
 use crate::reconcile::write::plan_rows;
 use crate::state::{State, lock};
@@ -27,14 +27,21 @@ pub(super) fn first_plan(
     candidate: &Candidate,
     workflow: &Workflow,
     now: Timestamp,
-) -> Result<(Placed, BTreeSet<ClusterId>), Error> {
+) -> Result<(AppPlacement, BTreeSet<ClusterId>), Error> {
     let world = state.world(now);
     let profiles = world.profiles(&candidate.app, workflow, |_| {
         let forms = candidate.forms.iter().map(|form| &form.manifest);
         profile_of(&candidate.manifest, forms)
     });
     let limit = state.settings.planner.bindings_per_app as usize;
-    let placed = place(&world, workflow, &profiles, &Before::default(), [], limit)?;
+    let placed = place(
+        &world,
+        workflow,
+        &profiles,
+        &PreviousPlans::default(),
+        [],
+        limit,
+    )?;
     Ok((placed, holders::unfit(&world, workflow, &profiles)))
 }
 
@@ -46,7 +53,7 @@ pub(in crate::app) async fn first_holders(
     state: &State,
     connection: &mut AnyConnection,
     app: &AppName,
-    (placed, unfit): (&Placed, &BTreeSet<ClusterId>),
+    (placed, unfit): (&AppPlacement, &BTreeSet<ClusterId>),
 ) -> Result<Holders, Error> {
     let live: BTreeSet<ClusterId> = lock(&state.live).clusters().into_keys().collect();
     let spread = state.settings.planner.spread;
@@ -61,7 +68,7 @@ pub(in crate::app) async fn first_holders(
 pub(in crate::app) async fn first_write(
     connection: &mut AnyConnection,
     row: &AppRow,
-    placed: &Placed,
+    placed: &AppPlacement,
     ttl_s: u32,
     now: Timestamp,
 ) -> Result<(), Error> {
@@ -70,11 +77,11 @@ pub(in crate::app) async fn first_write(
     for plan in plan_rows(&row.name, placed, revision, now)? {
         plan_upsert(connection, &plan).await?;
     }
-    let bindings = binding_rows(&row.name, &Before::default(), placed, revision);
+    let bindings = binding_rows(&row.name, &PreviousPlans::default(), placed, revision);
     for binding in &bindings {
         binding_upsert(connection, binding).await?;
     }
-    tell_nodes(connection, row, now).await?;
-    tell_dns(connection, row, &bindings, ttl_s, now).await?;
+    announce_to_nodes(connection, row, now).await?;
+    announce_to_dns(connection, row, &bindings, ttl_s, now).await?;
     Ok(())
 }

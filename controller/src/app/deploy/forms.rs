@@ -9,7 +9,7 @@ use fdn_core::manifest::{Manifest, ManifestError};
 use fdn_core::{FormName, SecretName, TenantId};
 use fdn_service::secret::Secret;
 
-use super::{judge_artifact, signing};
+use super::{signing, validate_artifact};
 use crate::Error;
 use crate::state::State;
 use crate::upload::signature::{Signature, Signer};
@@ -80,7 +80,7 @@ pub(super) fn candidates(
 ///
 /// # Errors
 /// With the first check that fails.
-pub(super) async fn judge(
+pub(super) async fn validate(
     state: &State,
     tenant: TenantId,
     function: &Manifest,
@@ -90,7 +90,7 @@ pub(super) async fn judge(
     let mut steps = Vec::new();
     for form in forms {
         let manifest = form.manifest.over(function);
-        let (signer, first) = signing::judge(
+        let (signer, first) = signing::check(
             state,
             tenant,
             &manifest,
@@ -98,15 +98,15 @@ pub(super) async fn judge(
             form.signature.take(),
         )
         .await?;
-        let judged = judge_artifact(state, &form.component, &manifest, secrets).await?;
+        let validated = validate_artifact(state, &form.component, &manifest, secrets).await?;
         let name = &form.manifest.name;
-        let found = std::iter::once(first).chain(judged.steps);
+        let found = std::iter::once(first).chain(validated.steps);
         steps.extend(found.map(|found| ValidationStep {
             step: format!("{name}: {}", found.step),
             ..found
         }));
         form.signer = signer;
-        form.compiled = judged.compiled;
+        form.compiled = validated.compiled;
     }
     Ok(steps)
 }

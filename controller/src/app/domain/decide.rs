@@ -2,7 +2,7 @@
 
 use fdn_core::{DurationMs, Timestamp};
 
-use crate::proofs::Seen;
+use crate::proofs::ProofLookup;
 use crate::store::domain::DomainRow;
 
 /// Whether another app has the name.
@@ -19,9 +19,9 @@ pub(super) enum Holder {
 /// Returns the row after the lookup. A name whose proof is missing stays valid for the grace time; one whose lookups fail stays valid as long as
 /// they do: an unreachable resolver takes no name from anybody.
 #[must_use]
-pub(super) fn settled(
+pub(super) fn after_lookup(
     row: &DomainRow,
-    seen: &Seen,
+    seen: &ProofLookup,
     holder: Holder,
     now: Timestamp,
     grace: DurationMs,
@@ -31,17 +31,17 @@ pub(super) fn settled(
         ..row.clone()
     };
     match seen {
-        Seen::Proof if holder == Holder::Other => {
+        ProofLookup::Proof if holder == Holder::Other => {
             next.problem =
                 Some("another app answers to this name; its owner must let it go first".to_owned());
         }
-        Seen::Proof => {
+        ProofLookup::Proof => {
             next.proven = true;
             next.verified_at = row.verified_at.or(Some(now));
             next.failing_since = None;
             next.problem = None;
         }
-        Seen::Missing(problem) => {
+        ProofLookup::Missing(problem) => {
             next.problem = Some(problem.clone());
             if row.proven {
                 let since = row.failing_since.unwrap_or(now);
@@ -53,7 +53,7 @@ pub(super) fn settled(
                 }
             }
         }
-        Seen::Unknown(problem) => next.problem = Some(problem.clone()),
+        ProofLookup::Unknown(problem) => next.problem = Some(problem.clone()),
     }
     next
 }
@@ -80,33 +80,33 @@ mod tests {
         }
     }
 
-    fn look(row: &DomainRow, seen: &Seen, at: u64) -> DomainRow {
-        settled(row, seen, Holder::Nobody, Timestamp(at), GRACE)
+    fn look(row: &DomainRow, seen: &ProofLookup, at: u64) -> DomainRow {
+        after_lookup(row, seen, Holder::Nobody, Timestamp(at), GRACE)
     }
 
     #[test]
     fn a_proof_counts_from_when_it_was_seen_first() {
-        let first = look(&row(false), &Seen::Proof, 10);
+        let first = look(&row(false), &ProofLookup::Proof, 10);
         assert!(first.proven);
         assert_eq!(
             (first.verified_at, first.checked_at),
             (Some(Timestamp(10)), Some(Timestamp(10)))
         );
         assert_eq!(
-            look(&first, &Seen::Proof, 20).verified_at,
+            look(&first, &ProofLookup::Proof, 20).verified_at,
             Some(Timestamp(10))
         );
     }
 
     #[test]
     fn a_missing_proof_ends_it_after_the_grace_time_and_not_before() {
-        let missing = Seen::Missing("gone".to_owned());
+        let missing = ProofLookup::Missing("gone".to_owned());
         let failing = look(&row(true), &missing, 1000);
         assert!(failing.proven);
         assert_eq!(failing.failing_since, Some(Timestamp(1000)));
         let still = look(&failing, &missing, 100_999);
         assert!(still.proven);
-        let back = look(&still, &Seen::Proof, 100_999);
+        let back = look(&still, &ProofLookup::Proof, 100_999);
         assert_eq!((back.failing_since, back.problem), (None, None));
         let ended = look(&still, &missing, 101_000);
         assert!(!ended.proven);
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_resolver_that_is_away_takes_nothing_from_anybody() {
-        let away = Seen::Unknown("timeout".to_owned());
+        let away = ProofLookup::Unknown("timeout".to_owned());
         let mut kept = row(true);
         for at in (0..10_000_000).step_by(1_000_000) {
             kept = look(&kept, &away, at);
@@ -126,7 +126,16 @@ mod tests {
 
     #[test]
     fn a_name_passes_on_only_when_its_holder_has_no_proof() {
-        let with = |holder| settled(&row(false), &Seen::Proof, holder, Timestamp(1), GRACE).proven;
+        let with = |holder| {
+            after_lookup(
+                &row(false),
+                &ProofLookup::Proof,
+                holder,
+                Timestamp(1),
+                GRACE,
+            )
+            .proven
+        };
         assert!(with(Holder::Nobody) && with(Holder::Failing) && !with(Holder::Other));
     }
 }

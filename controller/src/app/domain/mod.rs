@@ -14,7 +14,7 @@ use tracing::info;
 use super::actor::Actor;
 use super::policy::{audit, existing, push};
 use crate::Error;
-use crate::proofs::Seen;
+use crate::proofs::ProofLookup;
 use crate::state::State;
 use crate::store::app::{AppRow, app_get};
 use crate::store::audit::{AuditEntry, audit_insert};
@@ -23,7 +23,7 @@ use crate::store::domain::{
 };
 use crate::store::in_transaction;
 use crate::store::revision::revision_next;
-use decide::{Holder, settled};
+use decide::{Holder, after_lookup};
 
 /// The number of hexadecimal digits of a token.
 const TOKEN: usize = 32;
@@ -42,11 +42,11 @@ pub async fn list(
     let rows = domain_list(&mut connection, app).await?;
     Ok(rows
         .into_iter()
-        .map(|domain| told(state, &row, domain))
+        .map(|domain| to_info(state, &row, domain))
         .collect())
 }
 
-fn told(state: &State, app: &AppRow, row: DomainRow) -> DomainInfo {
+fn to_info(state: &State, app: &AppRow, row: DomainRow) -> DomainInfo {
     let grace = state.settings.domains.grace.as_millis();
     DomainInfo {
         state: match (row.proven, row.failing_since) {
@@ -77,9 +77,9 @@ pub async fn add(
     tenant: TenantId,
     actor: &Actor,
     app: &AppName,
-    wish: &AddDomain,
+    request: &AddDomain,
 ) -> Result<DomainInfo, Error> {
-    domain::check(&wish.host, &state.settings.zone)?;
+    domain::check(&request.host, &state.settings.zone)?;
     let now = fdn_service::now();
     let mut token = Secret::random()?.expose().to_owned();
     token.truncate(TOKEN);
@@ -87,7 +87,7 @@ pub async fn add(
     let done: Result<(AppRow, DomainRow), Error> = in_transaction!(state.store, tx => {
         let old = existing(&mut tx, tenant, app).await?;
         let rows = domain_list(&mut tx, app).await?;
-        if let Some(there) = rows.iter().find(|row| row.host == wish.host) {
+        if let Some(there) = rows.iter().find(|row| row.host == request.host) {
             return Ok((old, there.clone()));
         }
         if rows.len() >= state.settings.domains.per_app {
@@ -97,7 +97,7 @@ pub async fn add(
         }
         let row = DomainRow {
             app: app.clone(),
-            host: wish.host.clone(),
+            host: request.host.clone(),
             tenant,
             token: token.clone(),
             proven: false,
@@ -113,7 +113,7 @@ pub async fn add(
         Ok((old, row))
     });
     let (old, row) = done?;
-    Ok(told(state, &old, row))
+    Ok(to_info(state, &old, row))
 }
 
 /// The state of a domain in the audit log.
@@ -150,14 +150,14 @@ pub async fn verify(
     let row = domain_get(&mut connection, app, host).await?;
     let row = row.ok_or_else(|| no_domain(app, host))?;
     drop(connection);
-    let seen = state.proofs.look(host, &row.token).await;
+    let seen = state.proofs.look_up(host, &row.token).await;
     let now = fdn_service::now();
-    let next = settle(state, actor, &row, &seen, now).await?;
+    let next = apply_lookup(state, actor, &row, &seen, now).await?;
     match (&seen, next.proven) {
-        (Seen::Proof, true) => Ok(told(state, &old, next)),
-        (Seen::Proof, false) => Err(Error::DomainTaken(host.clone())),
-        (Seen::Missing(problem), _) => Err(Error::DomainUnproven(problem.clone())),
-        (Seen::Unknown(problem), _) => Err(Error::Resolver(problem.clone())),
+        (ProofLookup::Proof, true) => Ok(to_info(state, &old, next)),
+        (ProofLookup::Proof, false) => Err(Error::DomainTaken(host.clone())),
+        (ProofLookup::Missing(problem), _) => Err(Error::DomainUnproven(problem.clone())),
+        (ProofLookup::Unknown(problem), _) => Err(Error::Resolver(problem.clone())),
     }
 }
 
@@ -165,11 +165,11 @@ pub async fn verify(
 ///
 /// # Errors
 /// When the store fails.
-async fn settle(
+async fn apply_lookup(
     state: &State,
     actor: &Actor,
     before: &DomainRow,
-    seen: &Seen,
+    seen: &ProofLookup,
     now: Timestamp,
 ) -> Result<DomainRow, Error> {
     let grace = state.settings.domains.grace;
@@ -180,7 +180,7 @@ async fn settle(
         let there = domain_get(&mut tx, &before.app, &before.host).await?;
         let row = there.ok_or_else(|| no_domain(&before.app, &before.host))?;
         let (holder, other) = holder(&mut tx, &row).await?;
-        let next = settled(&row, seen, holder, now, grace);
+        let next = after_lookup(&row, seen, holder, now, grace);
         let mut changed = next.proven != row.proven;
         if next.proven && let Some(had) = other {
             let mut other = had.clone();
@@ -188,13 +188,13 @@ async fn settle(
             (other.verified_at, other.failing_since) = (None, None);
             other.problem = Some("another app has proven this name".to_owned());
             domain_upsert(&mut tx, &other).await?;
-            tell(&mut tx, &other.app, revision, now).await?;
+            announce(&mut tx, &other.app, revision, now).await?;
             audit_insert(&mut tx, &entry(actor, (Some(&had), &other), "domain.lost", now)).await?;
             changed = true;
         }
         domain_upsert(&mut tx, &next).await?;
         if next.proven != row.proven {
-            tell(&mut tx, &next.app, revision, now).await?;
+            announce(&mut tx, &next.app, revision, now).await?;
         }
         let asked = *actor != Actor::network();
         if next.proven && (asked || !row.proven) {
@@ -236,7 +236,7 @@ async fn holder(
 }
 
 /// Sends nodes the names of an app.
-async fn tell(
+async fn announce(
     connection: &mut AnyConnection,
     app: &AppName,
     revision: Revision,

@@ -8,7 +8,7 @@ use fdn_service::CancellationToken;
 use futures::StreamExt;
 use tracing::warn;
 
-use super::settle;
+use super::apply_lookup;
 use crate::Error;
 use crate::app::actor::Actor;
 use crate::error::chain;
@@ -49,7 +49,9 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     let due = domain_list_due(&mut connection, cuts, settings.batch).await?;
     drop(connection);
     let stale = ago(settings.pending_for);
-    let looks = due.into_iter().map(|row| one(state, row, stale, now));
+    let looks = due
+        .into_iter()
+        .map(|row| check_domain(state, row, stale, now));
     let mut looks = futures::stream::iter(looks).buffer_unordered(PARALLEL);
     while let Some(done) = looks.next().await {
         done?;
@@ -57,20 +59,25 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     Ok(())
 }
 
-async fn one(state: &State, row: DomainRow, stale: Timestamp, now: Timestamp) -> Result<(), Error> {
+async fn check_domain(
+    state: &State,
+    row: DomainRow,
+    stale: Timestamp,
+    now: Timestamp,
+) -> Result<(), Error> {
     if !row.proven && row.created_at < stale {
         let mut connection = state.store.read().await?;
         domain_delete(&mut connection, &row.app, &row.host).await?;
         return Ok(());
     }
-    let seen = state.proofs.look(&row.host, &row.token).await;
+    let seen = state.proofs.look_up(&row.host, &row.token).await;
     state
         .metrics
         .apps
         .domain_checks
         .with_label_values(&[seen.as_str()])
         .inc();
-    match settle(state, &Actor::network(), &row, &seen, now).await {
+    match apply_lookup(state, &Actor::network(), &row, &seen, now).await {
         // It was removed meanwhile.
         Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),

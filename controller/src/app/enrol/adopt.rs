@@ -14,7 +14,7 @@ use crate::Error;
 use crate::app::actor::Actor;
 use crate::state::State;
 use crate::store::enrolment::{
-    CertificateRow, certificate_get, certificate_insert, enrolment_get, enrolment_hold,
+    CertificateRow, certificate_get, certificate_insert, enrolment_get, enrolment_lock,
 };
 use crate::store::in_transaction;
 
@@ -33,7 +33,7 @@ pub async fn adopt(
         return Ok(true);
     }
     let (ours, new): (bool, bool) = in_transaction!(state.store, tx => {
-        let removed = enrolment_hold(&mut tx, &machine.name).await?.is_some();
+        let removed = enrolment_lock(&mut tx, &machine.name).await?.is_some();
         let enrolment = enrolment_get(&mut tx, &machine.name).await?;
         if removed || enrolment.is_none_or(|row| row.machine() != *machine) {
             return Ok((false, false));

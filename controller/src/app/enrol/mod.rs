@@ -23,7 +23,7 @@ pub use error::EnrolError;
 
 use super::access::{node_token, token_hash};
 use super::actor::Actor;
-use super::authority::{issue, tell};
+use super::authority::{issue, push_fleet};
 use crate::Error;
 use crate::reconcile::node_registry::Hosts;
 use crate::state::{State, lock};
@@ -31,19 +31,19 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{ClusterRow, cluster_get};
 use crate::store::enrolment::{
     CertificateRow, EnrolmentRow, certificate_count, certificate_get, certificate_newest,
-    certificate_revoke, cordon_delete, enrolment_get, enrolment_list_beside, enrolment_upsert,
+    certificate_revoke, cordon_delete, enrolment_get, enrolment_list_others, enrolment_upsert,
 };
 use crate::store::in_transaction;
 use crate::store::join_token::{JoinTokenRow, join_token_get, join_token_use};
 use crate::store::node::node_seen_at;
 use crate::store::revision::{revision_lock, revision_next};
-use rules::{Holder, Verdict};
+use rules::{Holder, Relation};
 
 /// The most other nodes that a new one is told about.
 const SEEDS: u32 = 64;
 
 /// The result of a transaction that admitted a machine.
-struct Admitted {
+struct Admission {
     enrolment: EnrolmentRow,
     cluster: ClusterRow,
     identity: IssuedCertificate,
@@ -92,11 +92,11 @@ async fn enrol_inner(
     request.addresses.check()?;
     // Unknown callers are turned away before they cost anything: a lock, or parsing a certificate request.
     let mut connection = state.store.read().await?;
-    known(&mut connection, &token, request, now).await?;
+    find_token(&mut connection, &token, request, now).await?;
     drop(connection);
     let key = PublicKey::of_request(&request.csr).map_err(EnrolError::Request)?;
     let heard = lock(&state.live).is_alive(&request.node, now);
-    let admitted: Admitted = in_transaction!(state.store, tx => {
+    let admitted: Admission = in_transaction!(state.store, tx => {
         admit(state, &mut tx, (&token, request, actor), &key, heard, now).await
     })?;
     if admitted.enrolment.role == Role::Node {
@@ -105,7 +105,7 @@ async fn enrol_inner(
             node, addresses, ..
         } = &admitted.enrolment;
         let hosts = Hosts::of(addresses.gateway, addresses.admin);
-        lock(&state.live).let_in(node.clone(), hosts);
+        lock(&state.live).admit(node.clone(), hosts);
     }
     state.outbox_wake.notify_one();
     state.planner_wake.notify_one();
@@ -125,7 +125,7 @@ async fn enrol_inner(
 }
 
 /// The token's row, if the token is known and valid for this machine now. Whether it has uses left is checked when one is consumed.
-async fn known(
+async fn find_token(
     connection: &mut AnyConnection,
     token: &JoinToken,
     request: &EnrolRequest,
@@ -145,27 +145,27 @@ async fn admit(
     key: &PublicKey,
     heard: bool,
     now: Timestamp,
-) -> Result<Admitted, Error> {
+) -> Result<Admission, Error> {
     // One enrolment at a time in the whole network: names are compared with those that exist.
     let mut revision = revision_lock(tx).await?;
-    let token = known(tx, token, request, now).await?.info;
+    let token = find_token(tx, token, request, now).await?.info;
     let cluster = cluster_get(tx, &token.cluster)
         .await?
         .ok_or_else(|| Error::no_cluster(&token.cluster))?;
     let holder = holder(tx, &request.node, key, heard, now).await?;
-    let verdict = rules::judge(&request.node, &token, holder.as_ref())?;
-    if verdict == Verdict::Again {
-        rules::again(certificate_count(tx, &request.node, now).await?)?;
+    let relation = rules::relate(&request.node, &token, holder.as_ref())?;
+    if relation == Relation::Again {
+        rules::check_reissue(certificate_count(tx, &request.node, now).await?)?;
     }
-    if verdict != Verdict::Again && !join_token_use(tx, token.id, now).await? {
+    if relation != Relation::Again && !join_token_use(tx, token.id, now).await? {
         return Err(EnrolError::UsedUp {
             uses: token.uses,
             cluster: token.cluster,
         }
         .into());
     }
-    let id = match (&holder, verdict) {
-        (Some(holder), Verdict::Again | Verdict::Same) => holder.enrolment.id,
+    let id = match (&holder, relation) {
+        (Some(holder), Relation::Again | Relation::Same) => holder.enrolment.id,
         _ => EnrolmentId::from_uuid(uuid::Uuid::now_v7()),
     };
     let enrolment = EnrolmentRow {
@@ -178,20 +178,20 @@ async fn admit(
         enrolled_at: now,
         removed_at: None,
     };
-    let revoked = match verdict {
-        Verdict::Replace => certificate_revoke(tx, &request.node, now).await?,
-        Verdict::New | Verdict::Again | Verdict::Same => 0,
+    let revoked = match relation {
+        Relation::Replace => certificate_revoke(tx, &request.node, now).await?,
+        Relation::New | Relation::Again | Relation::Same => 0,
     };
     enrolment_upsert(tx, &enrolment).await?;
     // A cordon of an earlier node of this name does not apply to this one.
-    let cordoned = verdict == Verdict::New && cordon_delete(tx, &request.node).await?;
+    let cordoned = relation == Relation::New && cordon_delete(tx, &request.node).await?;
     let identity = issue(state, tx, enrolment.machine(), &request.addresses, key, now).await?;
     let seeds = seeds(tx, &enrolment.cluster, &enrolment.node).await?;
     if revoked > 0 || cordoned {
         revision = revision_next(tx).await?;
-        tell(state, tx, revision, now).await?;
+        push_fleet(state, tx, revision, now).await?;
     }
-    let actor = actor.known_as(format!("join token {}", token.id));
+    let actor = actor.with_name(format!("join token {}", token.id));
     let before = holder.map(|had| serde_json::json!({ "cluster": had.enrolment.cluster }));
     let after = serde_json::json!({ "cluster": enrolment.cluster, "serial": identity.serial });
     audit(
@@ -203,7 +203,7 @@ async fn admit(
         now,
     )
     .await?;
-    Ok(Admitted {
+    Ok(Admission {
         enrolment,
         cluster,
         identity,
@@ -284,7 +284,7 @@ async fn renew_inner(
         );
     }
     let row = EnrolmentRow {
-        addresses: rules::moved(&row.addresses, &request.addresses)?,
+        addresses: rules::updated_addresses(&row.addresses, &request.addresses)?,
         ..row
     };
     // Checked before taking the lock, to save it, and again while holding it.
@@ -303,7 +303,7 @@ async fn renew_inner(
         let seeds = seeds(&mut tx, &row.cluster, &row.node).await?;
         let state_of = |serial: &str| Some(serde_json::json!({ "serial": serial }));
         let states = (state_of(&present.serial), state_of(&identity.serial));
-        let node = actor.known_as(format!("{} {}", row.role.noun(), row.node));
+        let node = actor.with_name(format!("{} {}", row.role.noun(), row.node));
         audit(&mut tx, &node, action(row.role, "node.renew", "dns.renew"), &row.node, states, now).await?;
         Ok::<_, Error>((identity, seeds))
     })?;
@@ -351,7 +351,7 @@ async fn seeds(
     cluster: &ClusterId,
     but: &NodeId,
 ) -> Result<Vec<Seed>, Error> {
-    let others = enrolment_list_beside(connection, cluster, but, SEEDS).await?;
+    let others = enrolment_list_others(connection, cluster, but, SEEDS).await?;
     let seed = |row: EnrolmentRow| Seed {
         node: row.node,
         addresses: row.addresses,

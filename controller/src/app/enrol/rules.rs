@@ -56,7 +56,7 @@ pub(super) struct Holder {
 
 /// How a new machine relates to the one that has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Relation {
     /// Nobody has the name.
     New,
     /// The same request again, as its response was lost. It does not consume a use of the token.
@@ -71,13 +71,13 @@ pub(super) enum Verdict {
 ///
 /// # Errors
 /// When another machine keeps the name.
-pub(super) fn judge(
+pub(super) fn relate(
     node: &NodeId,
     token: &JoinTokenInfo,
     holder: Option<&Holder>,
-) -> Result<Verdict, EnrolError> {
+) -> Result<Relation, EnrolError> {
     let Some(holder) = holder else {
-        return Ok(Verdict::New);
+        return Ok(Relation::New);
     };
     let taken = |why: String| EnrolError::NameTaken {
         node: node.clone(),
@@ -91,10 +91,10 @@ pub(super) fn judge(
         return Err(taken(format!("belongs to cluster {}", enrolment.cluster)));
     }
     match (holder.same_key, holder.alive) {
-        (true, _) if enrolment.token == token.id => Ok(Verdict::Again),
-        (true, _) => Ok(Verdict::Same),
+        (true, _) if enrolment.token == token.id => Ok(Relation::Again),
+        (true, _) => Ok(Relation::Same),
         (false, true) => Err(taken("is alive".to_owned())),
-        (false, false) => Ok(Verdict::Replace),
+        (false, false) => Ok(Relation::Replace),
     }
 }
 
@@ -131,14 +131,14 @@ pub(super) fn renewable(
 }
 
 /// The most certificates that one join token issues to one machine whose responses are lost.
-const AGAIN_MAX: u64 = 8;
+const REISSUE_MAX: u64 = 8;
 
 /// Checks that a machine with `live` valid certificates may get another one by the token that admitted it.
 ///
 /// # Errors
 /// When it has too many.
-pub(super) const fn again(live: u64) -> Result<(), EnrolError> {
-    if live < AGAIN_MAX {
+pub(super) const fn check_reissue(live: u64) -> Result<(), EnrolError> {
+    if live < REISSUE_MAX {
         return Ok(());
     }
     Err(EnrolError::Certificate(
@@ -191,7 +191,7 @@ const PAUSES: u64 = 10_000;
 ///
 /// # Errors
 /// When a host differs.
-pub(super) fn moved(
+pub(super) fn updated_addresses(
     known: &NodeAddresses,
     asked: &NodeAddresses,
 ) -> Result<NodeAddresses, EnrolError> {
@@ -309,12 +309,12 @@ mod tests {
                 same_key,
                 alive,
             };
-            judge(&node, &token(id), Some(&holder)).map_err(|error| error.code())
+            relate(&node, &token(id), Some(&holder)).map_err(|error| error.code())
         };
-        assert_eq!(judge(&node, &token(1), None).expect("free"), Verdict::New);
+        assert_eq!(relate(&node, &token(1), None).expect("free"), Relation::New);
         for alive in [true, false] {
-            assert_eq!(judged(1, "eu-1", true, alive), Ok(Verdict::Again));
-            assert_eq!(judged(2, "eu-1", true, alive), Ok(Verdict::Same));
+            assert_eq!(judged(1, "eu-1", true, alive), Ok(Relation::Again));
+            assert_eq!(judged(2, "eu-1", true, alive), Ok(Relation::Same));
             assert_eq!(
                 judged(1, "eu-2", true, alive),
                 Err(ErrorCode::NodeNameTaken)
@@ -324,7 +324,7 @@ mod tests {
             judged(1, "eu-1", false, true),
             Err(ErrorCode::NodeNameTaken)
         );
-        assert_eq!(judged(1, "eu-1", false, false), Ok(Verdict::Replace));
+        assert_eq!(judged(1, "eu-1", false, false), Ok(Relation::Replace));
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
             now += 60_000;
         }
         assert!((8..16).contains(&all.len()), "{}", all.len());
-        assert!(again(7).is_ok() && again(8).is_err());
+        assert!(check_reissue(7).is_ok() && check_reissue(8).is_err());
     }
 
     #[test]
@@ -370,10 +370,11 @@ mod tests {
             peer: None,
             names: vec!["console.example".parse().expect("a name")],
         };
-        let ports = moved(&known, &at("192.0.2.1:8080", "[::ffff:192.0.2.1]:9")).expect("the same");
+        let ports = updated_addresses(&known, &at("192.0.2.1:8080", "[::ffff:192.0.2.1]:9"))
+            .expect("the same");
         assert_eq!((ports.gateway.port(), ports.names.len()), (8080, 0));
-        assert!(moved(&known, &at("192.0.2.2:80", "192.0.2.1:81")).is_err());
-        assert!(moved(&known, &at("192.0.2.1:80", "169.254.169.254:80")).is_err());
+        assert!(updated_addresses(&known, &at("192.0.2.2:80", "192.0.2.1:81")).is_err());
+        assert!(updated_addresses(&known, &at("192.0.2.1:80", "169.254.169.254:80")).is_err());
     }
 
     #[test]

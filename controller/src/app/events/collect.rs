@@ -15,8 +15,8 @@ use crate::app::describe::serving;
 use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_list};
 use crate::store::event::{
-    NewEvent, Replanned, Unseen, audit_unseen, event_append, event_mark, event_marks,
-    event_marks_of, event_trim, plans_after,
+    NewEvent, ReplannedApp, UnpublishedChange, audit_list_unpublished, event_append, event_mark,
+    event_marks, event_marks_of, event_trim, plans_after,
 };
 use crate::store::{StoreError, in_transaction};
 
@@ -33,16 +33,16 @@ const PLANS: &str = "read/plans";
 
 /// The observed state of nodes and apps at one moment.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Sight {
+pub(super) struct Observation {
     nodes: BTreeMap<NodeId, NodeState>,
     /// Apps that all live nodes serve, with what they serve.
-    ready: BTreeMap<AppName, Ready>,
+    ready: BTreeMap<AppName, ReadyApp>,
     /// All apps.
     apps: Vec<AppName>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Ready {
+struct ReadyApp {
     tenant: TenantId,
     version: VersionNumber,
     deployed_at: Timestamp,
@@ -51,7 +51,7 @@ struct Ready {
 
 /// New events, and the marks to be written with them.
 #[derive(Debug, Default, PartialEq)]
-struct News {
+struct EventBatch {
     events: Vec<NewEvent>,
     marks: Vec<(String, Option<String>)>,
 }
@@ -63,13 +63,13 @@ struct News {
 /// When the store fails. The next look continues from there.
 pub(super) async fn collect(
     state: &State,
-    known: &mut Option<Sight>,
+    known: &mut Option<Observation>,
     now: Timestamp,
 ) -> Result<(), Error> {
     let mut connection = state.store.read().await?;
     let apps = app_list(&mut connection).await?;
-    let sight = sight(state, &apps, now);
-    let is_known = sight.is_none() || sight == *known;
+    let observation = observe(state, &apps, now);
+    let is_known = observation.is_none() || observation == *known;
     // There is a mark for each node and app: all are read only if something has changed.
     let marks = if is_known {
         event_marks_of(&mut connection, &[AUDIT, PLANS]).await?
@@ -77,32 +77,32 @@ pub(super) async fn collect(
         event_marks(&mut connection).await?
     };
     let since = read_from(&marks, now);
-    let changes = audit_unseen(&mut connection, since, BATCH).await?;
+    let changes = audit_list_unpublished(&mut connection, since, BATCH).await?;
     let planned = marks.get(PLANS).and_then(|text| text.parse().ok());
     let planned = Revision(planned.unwrap_or(0));
     let plans = plans_after(&mut connection, planned, BATCH).await?;
     drop(connection);
-    let mut news = News::default();
-    news.of_changes(&changes, &marks, since);
-    news.of_plans(&plans);
+    let mut batch = EventBatch::default();
+    batch.add_changes(&changes, &marks, since);
+    batch.add_plans(&plans);
     if !is_known {
-        news.of_sight(sight.as_ref(), &marks, now);
+        batch.add_observation(observation.as_ref(), &marks, now);
     }
-    if news == News::default() {
-        *known = sight.or(known.take());
+    if batch == EventBatch::default() {
+        *known = observation.or(known.take());
         return Ok(());
     }
     let keep = state.settings.events.keep;
     let kept = Timestamp(since.get().min(now.get().saturating_sub(LATE_MS)));
     let written: Result<(), StoreError> = in_transaction!(state.store, tx => {
-        event_append(&mut tx, &news.events).await?;
-        for (subject, value) in &news.marks {
+        event_append(&mut tx, &batch.events).await?;
+        for (subject, value) in &batch.marks {
             event_mark(&mut tx, subject, value.as_deref()).await?;
         }
         event_trim(&mut tx, keep, kept).await
     });
     written?;
-    *known = sight.or(known.take());
+    *known = observation.or(known.take());
     Ok(())
 }
 
@@ -113,7 +113,7 @@ fn read_from(marks: &BTreeMap<String, String>, now: Timestamp) -> Timestamp {
 }
 
 /// The present state; `None` until enough nodes have reported.
-fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Sight> {
+fn observe(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Observation> {
     let live = lock(&state.live);
     if !live.settled(now) {
         return None;
@@ -127,7 +127,7 @@ fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Sight> {
     });
     let serving = serving(apps, &live, now);
     let ready = apps.iter().zip(serving).filter_map(|(app, (nodes, of))| {
-        let ready = Ready {
+        let ready = ReadyApp {
             tenant: app.tenant,
             version: app.version,
             deployed_at: app.deployed_at,
@@ -135,17 +135,17 @@ fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Sight> {
         };
         (of > 0 && nodes == of).then(|| (app.name.clone(), ready))
     });
-    Some(Sight {
+    Some(Observation {
         ready: ready.collect(),
         nodes: silent.chain(heard).collect(),
         apps: apps.iter().map(|app| app.name.clone()).collect(),
     })
 }
 
-impl News {
-    fn of_changes(
+impl EventBatch {
+    fn add_changes(
         &mut self,
-        changes: &[Unseen],
+        changes: &[UnpublishedChange],
         marks: &BTreeMap<String, String>,
         since: Timestamp,
     ) {
@@ -173,7 +173,7 @@ impl News {
         }
     }
 
-    fn of_plans(&mut self, plans: &[Replanned]) {
+    fn add_plans(&mut self, plans: &[ReplannedApp]) {
         for plan in plans {
             let groups = match plan.groups {
                 1 => "1 group of clients".to_owned(),
@@ -195,14 +195,16 @@ impl News {
         }
     }
 
-    fn of_sight(
+    fn add_observation(
         &mut self,
-        sight: Option<&Sight>,
+        observation: Option<&Observation>,
         marks: &BTreeMap<String, String>,
         now: Timestamp,
     ) {
-        let Some(sight) = sight else { return };
-        for (node, state) in &sight.nodes {
+        let Some(observation) = observation else {
+            return;
+        };
+        for (node, state) in &observation.nodes {
             let mark = format!("node/{node}");
             if marks.get(&mark).map(String::as_str) != Some(state.as_str()) {
                 self.events.push(NewEvent {
@@ -218,7 +220,7 @@ impl News {
                 self.marks.push((mark, Some(state.as_str().to_owned())));
             }
         }
-        for (app, ready) in &sight.ready {
+        for (app, ready) in &observation.ready {
             let mark = format!("ready/{app}");
             let value = format!("{} {}", ready.version, ready.deployed_at.get());
             if marks.get(&mark) != Some(&value) {
@@ -238,14 +240,14 @@ impl News {
                 self.marks.push((mark, Some(value)));
             }
         }
-        self.forget(sight, marks);
+        self.forget(observation, marks);
     }
 
     /// Deletes the marks of nodes and apps that are gone.
-    fn forget(&mut self, sight: &Sight, marks: &BTreeMap<String, String>) {
+    fn forget(&mut self, observation: &Observation, marks: &BTreeMap<String, String>) {
         // There is a mark for each node and app, so names are looked up in sets instead of searched for.
-        let nodes: BTreeSet<&str> = sight.nodes.keys().map(NodeId::as_str).collect();
-        let apps: BTreeSet<&str> = sight.apps.iter().map(AppName::as_str).collect();
+        let nodes: BTreeSet<&str> = observation.nodes.keys().map(NodeId::as_str).collect();
+        let apps: BTreeSet<&str> = observation.apps.iter().map(AppName::as_str).collect();
         let there = |mark: &str| match mark.split_once('/') {
             Some(("node", name)) => nodes.contains(name),
             Some(("ready", name)) => apps.contains(name),
@@ -260,8 +262,8 @@ impl News {
 mod tests {
     use super::*;
 
-    fn change(id: &str, at: u64, subject: &str) -> Unseen {
-        Unseen {
+    fn change(id: &str, at: u64, subject: &str) -> UnpublishedChange {
+        UnpublishedChange {
             id: id.to_owned(),
             at: Timestamp(at),
             action: "deploy".to_owned(),
@@ -282,28 +284,31 @@ mod tests {
         let marks = marks(&[(AUDIT, "5000000")]);
         let since = read_from(&marks, now);
         assert_eq!(since, Timestamp(4_940_000));
-        let mut news = News::default();
-        news.of_changes(&[change("a", 4_950_000, "app/hello")], &marks, since);
-        assert_eq!(news.events.len(), 1);
+        let mut batch = EventBatch::default();
+        batch.add_changes(&[change("a", 4_950_000, "app/hello")], &marks, since);
+        assert_eq!(batch.events.len(), 1);
         assert!(
-            news.marks.is_empty(),
+            batch.marks.is_empty(),
             "a late one does not turn the log back"
         );
-        news.of_changes(&[change("b", 5_000_001, "app/hello")], &marks, since);
-        assert_eq!(news.marks, [(AUDIT.to_owned(), Some("5000001".to_owned()))]);
+        batch.add_changes(&[change("b", 5_000_001, "app/hello")], &marks, since);
+        assert_eq!(
+            batch.marks,
+            [(AUDIT.to_owned(), Some("5000001".to_owned()))]
+        );
     }
 
     #[test]
     fn nodes_and_apps_are_told_of_when_they_change() {
-        let node = |state| Sight {
+        let node = |state| Observation {
             nodes: BTreeMap::from([("eu-1".parse().expect("node"), state)]),
-            ..Sight::default()
+            ..Observation::default()
         };
-        let look = |sight: &Sight, marks: &BTreeMap<String, String>| {
-            let mut news = News::default();
-            news.of_sight(Some(sight), marks, Timestamp(5));
-            let actions = news.events.iter().map(|event| event.action.clone());
-            (actions.collect::<Vec<_>>(), news.marks)
+        let look = |observation: &Observation, marks: &BTreeMap<String, String>| {
+            let mut batch = EventBatch::default();
+            batch.add_observation(Some(observation), marks, Timestamp(5));
+            let actions = batch.events.iter().map(|event| event.action.clone());
+            (actions.collect::<Vec<_>>(), batch.marks)
         };
         let alive = node(NodeState::Alive);
         let (actions, noted) = look(&alive, &marks(&[]));
@@ -312,7 +317,7 @@ mod tests {
         let known = marks(&[("node/eu-1", "alive")]);
         assert_eq!(look(&alive, &known), (Vec::new(), Vec::new()));
         assert_eq!(look(&node(NodeState::Lost), &known).0, ["node.lost"]);
-        let (actions, noted) = look(&Sight::default(), &known);
+        let (actions, noted) = look(&Observation::default(), &known);
         assert!(actions.is_empty());
         assert_eq!(noted, [("node/eu-1".to_owned(), None)], "it is gone");
     }
@@ -320,22 +325,22 @@ mod tests {
     #[test]
     fn an_app_is_ready_once_for_each_deploy() {
         let app: AppName = "hello".parse().expect("app");
-        let ready = |deployed_at| Ready {
+        let ready = |deployed_at| ReadyApp {
             tenant: TenantId::from_uuid(uuid::Uuid::from_u128(1)),
             version: 1.try_into().expect("version"),
             deployed_at: Timestamp(deployed_at),
             nodes: 2,
         };
-        let sight = |deployed_at| Sight {
+        let observation = |deployed_at| Observation {
             ready: BTreeMap::from([(app.clone(), ready(deployed_at))]),
             apps: vec![app.clone()],
-            ..Sight::default()
+            ..Observation::default()
         };
         let known = marks(&[("ready/hello", "v1 5")]);
         for (deployed_at, told) in [(5, 0), (6, 1)] {
-            let mut news = News::default();
-            news.of_sight(Some(&sight(deployed_at)), &known, Timestamp(9));
-            assert_eq!(news.events.len(), told);
+            let mut batch = EventBatch::default();
+            batch.add_observation(Some(&observation(deployed_at)), &known, Timestamp(9));
+            assert_eq!(batch.events.len(), told);
         }
     }
 }

@@ -35,7 +35,7 @@ const BATCH: u32 = 200;
 
 /// The filters and options of a reader.
 #[derive(Clone, Debug, Default)]
-pub struct Wish {
+pub struct Subscription {
     /// Only events of this tenant.
     pub tenant: Option<TenantId>,
     /// Only events of this app.
@@ -50,7 +50,7 @@ pub struct Wish {
     pub figures: bool,
 }
 
-impl Wish {
+impl Subscription {
     /// Whether the reader asked for an event and the caller may see it.
     fn takes(&self, caller: &Caller, event: &Event) -> bool {
         let may = match event.tenant {
@@ -71,22 +71,22 @@ impl Wish {
 pub async fn stream(
     state: Arc<State>,
     caller: Caller,
-    wish: Wish,
+    subscription: Subscription,
 ) -> Result<impl Stream<Item = Bytes> + 'static, Error> {
     let place = state.events.admit()?;
-    let cursor = match (wish.after, wish.follow) {
+    let cursor = match (subscription.after, subscription.follow) {
         (Some(after), _) => after,
         (None, false) => 0,
         (None, true) => state.events.ends(&state).await?.1,
     };
     let (sender, receiver) = mpsc::channel(state.settings.events.buffer);
-    let figures = wish.figures;
+    let figures = subscription.figures;
     let reader = Reader {
         state,
         caller,
-        wish,
+        subscription,
         cursor,
-        step: wish_step(figures),
+        step: next_step(figures),
         out: sender,
         _place: place,
     };
@@ -128,7 +128,7 @@ impl End {
 struct Reader {
     state: Arc<State>,
     caller: Caller,
-    wish: Wish,
+    subscription: Subscription,
     /// The id of the last event that was considered for it.
     cursor: u64,
     out: mpsc::Sender<Bytes>,
@@ -138,7 +138,7 @@ struct Reader {
 }
 
 /// When the present step of the figures ends; `None` if not wanted.
-fn wish_step(wanted: bool) -> Option<Instant> {
+fn next_step(wanted: bool) -> Option<Instant> {
     let step = Window::Quarter.step_ms();
     let left = step - fdn_service::now().get() % step;
     wanted.then(|| Instant::now() + Duration::from_millis(left))
@@ -167,7 +167,7 @@ impl Reader {
         if let Err(end) = self.send(Bytes::from_static(b"retry: 2000\n\n")).await {
             return end;
         }
-        if let Err(end) = self.tell_missed().await {
+        if let Err(end) = self.send_missed().await {
             return end;
         }
         let mut news = self.state.events.watch();
@@ -176,7 +176,7 @@ impl Reader {
                 Ok(()) => {}
                 Err(end) => return end,
             }
-            if !self.wish.follow {
+            if !self.subscription.follow {
                 return End::Done;
             }
             if let Err(end) = self.wait(&mut news, ends).await {
@@ -200,7 +200,7 @@ impl Reader {
                 () = self.out.closed() => return Err(End::Gone),
                 () = state.events.closed() => return Err(End::Stopping),
                 () = tokio::time::sleep_until(ends) => return Err(End::Lifetime),
-                () = until(self.step) => self.tell_step().await?,
+                () = until(self.step) => self.send_step().await?,
                 () = tokio::time::sleep(heartbeat) => self.send(Bytes::from_static(b":\n\n")).await?,
             }
         }
@@ -208,8 +208,8 @@ impl Reader {
     }
 
     /// Sends the event that a step of the figures has ended, so that there is new data to be read.
-    async fn tell_step(&mut self) -> Result<(), End> {
-        self.step = wish_step(true);
+    async fn send_step(&mut self) -> Result<(), End> {
+        self.step = next_step(true);
         let step = Window::Quarter.step_ms();
         // A timer may fire a little early: take the step that ended at the nearest boundary.
         let ended = (fdn_service::now().get() + step / 2) / step;
@@ -219,12 +219,12 @@ impl Reader {
     }
 
     /// Tells a reconnecting reader if some of the events it missed are no longer stored.
-    async fn tell_missed(&mut self) -> Result<(), End> {
-        let Some(after) = self.wish.after else {
+    async fn send_missed(&mut self) -> Result<(), End> {
+        let Some(after) = self.subscription.after else {
             return Ok(());
         };
         let ends = self.state.events.ends(&self.state).await;
-        let (oldest, newest) = ends.map_err(|error| self.store(&error))?;
+        let (oldest, newest) = ends.map_err(|error| self.store_failed(&error))?;
         if (oldest..=newest.saturating_add(1)).contains(&after.saturating_add(1)) {
             return Ok(());
         }
@@ -242,11 +242,11 @@ impl Reader {
     async fn catch_up(&mut self) -> Result<(), End> {
         loop {
             let next = self.state.events.after(&self.state, self.cursor, BATCH);
-            let next = next.await.map_err(|error| self.store(&error))?;
+            let next = next.await.map_err(|error| self.store_failed(&error))?;
             let Next { events, more } = next;
             for event in events {
                 self.cursor = event.id;
-                if self.wish.takes(&self.caller, &event) {
+                if self.subscription.takes(&self.caller, &event) {
                     self.send(frame(&event)).await?;
                     self.state.metrics.events.sent.inc();
                 }
@@ -257,7 +257,7 @@ impl Reader {
         }
     }
 
-    fn store(&self, error: &Error) -> End {
+    fn store_failed(&self, error: &Error) -> End {
         debug!(error = chain(error), "events cannot be read");
         End::Store
     }

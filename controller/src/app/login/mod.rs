@@ -28,7 +28,7 @@ use crate::store::{DEFAULT_TENANT, in_transaction};
 use password::{INPUT_MAX, check, random_password};
 
 /// A new session.
-pub struct Begun {
+pub struct NewSession {
     /// The secret by which the client authenticates.
     pub secret: Secret,
     /// The row to be stored.
@@ -39,7 +39,7 @@ pub struct Begun {
 ///
 /// # Errors
 /// When they are wrong, there were too many failures, or the store fails.
-pub(super) async fn prove(
+pub(super) async fn verify_credentials(
     state: &State,
     request: LoginRequest,
     address: IpAddr,
@@ -54,7 +54,7 @@ pub(super) async fn prove(
             "user and password have {INPUT_MAX} bytes at most"
         )));
     }
-    may_try(state, &name, address, now)?;
+    check_throttle(state, &name, address, now)?;
     let mut connection = state.store.read().await?;
     let found = user_get(&mut connection, &name).await?;
     drop(connection);
@@ -76,7 +76,7 @@ fn count(state: &State, result: &str) {
 ///
 /// # Errors
 /// With the time to wait, when there were too many failures.
-pub(super) fn may_try(
+pub(super) fn check_throttle(
     state: &State,
     user: &str,
     address: IpAddr,
@@ -118,9 +118,9 @@ pub async fn login(
     request: LoginRequest,
     kind: SessionKind,
     actor: &Actor,
-) -> Result<Begun, Error> {
+) -> Result<NewSession, Error> {
     let now = fdn_service::now();
-    let user = prove(state, request, address(actor), now).await?;
+    let user = verify_credentials(state, request, address(actor), now).await?;
     begin_session(state, &user.info.name, kind, actor, now).await
 }
 
@@ -131,7 +131,7 @@ pub(super) fn new_session(
     kind: SessionKind,
     actor: &Actor,
     now: Timestamp,
-) -> Result<Begun, Error> {
+) -> Result<NewSession, Error> {
     let settings = &state.settings.accounts;
     let lifetime = match kind {
         SessionKind::Bearer => settings.token_lifetime,
@@ -148,7 +148,7 @@ pub(super) fn new_session(
         last_used_at: now,
         address: actor.address.map(|address| address.to_string()),
     };
-    Ok(Begun { secret, session })
+    Ok(NewSession { secret, session })
 }
 
 /// Stores a new session; the least recently used ones of its user make room.
@@ -180,12 +180,12 @@ pub(super) async fn begin_session(
     kind: SessionKind,
     actor: &Actor,
     now: Timestamp,
-) -> Result<Begun, Error> {
+) -> Result<NewSession, Error> {
     let begun = new_session(state, user, kind, actor, now)?;
     let session = &begun.session;
     let entry = AuditEntry {
         at: now,
-        actor: actor.known_as(session.user.as_str()),
+        actor: actor.with_name(session.user.as_str()),
         tenant: None,
         action: "login",
         subject: format!("session/{}", session.id),

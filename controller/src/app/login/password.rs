@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::store::user::UserRow;
 
 /// The longest time a login waits for its turn to have the password checked.
-const TURN: Duration = Duration::from_secs(5);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest user name and password, in bytes.
 pub(super) const INPUT_MAX: usize = 1024;
 /// Letters and digits that are not mistaken for each other, 32 of them: 5 bits each.
@@ -59,7 +59,7 @@ pub async fn hash_chosen(state: &State, password: String) -> Result<String, Erro
             "a password has {INPUT_MAX} bytes at most"
         )));
     }
-    hash_in_turn(state, password).await
+    hash_with_permit(state, password).await
 }
 
 /// The hash of a random password that nobody knows, for a user who has no password.
@@ -67,13 +67,13 @@ pub async fn hash_chosen(state: &State, password: String) -> Result<String, Erro
 /// # Errors
 /// When too many are hashed at once, or the operating system provides no randomness.
 pub async fn hash_unknown(state: &State) -> Result<String, Error> {
-    hash_in_turn(state, random_password()?.expose().to_owned()).await
+    hash_with_permit(state, random_password()?.expose().to_owned()).await
 }
 
-async fn hash_in_turn(state: &State, password: String) -> Result<String, Error> {
-    let turn = turn(state).await?;
+async fn hash_with_permit(state: &State, password: String) -> Result<String, Error> {
+    let permit = hashing_permit(state).await?;
     let hashed = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         hash_password(&password)
     });
     hashed
@@ -82,15 +82,18 @@ async fn hash_in_turn(state: &State, password: String) -> Result<String, Error> 
 }
 
 /// Waits for a turn to hash a password: each takes 19 MiB of memory.
-async fn turn(state: &State) -> Result<OwnedSemaphorePermit, Error> {
+async fn hashing_permit(state: &State) -> Result<OwnedSemaphorePermit, Error> {
     let too_many = || Error::TooMany {
         what: "too many logins at once",
         after: Duration::from_secs(1),
     };
-    tokio::time::timeout(TURN, Arc::clone(&state.logins.turns).acquire_owned())
-        .await
-        .map_err(|_| too_many())?
-        .map_err(|_| too_many())
+    tokio::time::timeout(
+        PERMIT_TIMEOUT,
+        Arc::clone(&state.logins.hashing_permits).acquire_owned(),
+    )
+    .await
+    .map_err(|_| too_many())?
+    .map_err(|_| too_many())
 }
 
 /// Checks a password in its turn. A missing user takes the same time as an existing one.
@@ -99,9 +102,9 @@ pub(super) async fn check(
     user: Option<UserRow>,
     password: String,
 ) -> Result<Option<UserRow>, Error> {
-    let turn = turn(state).await?;
+    let permit = hashing_permit(state).await?;
     let checked = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         match user {
             Some(user) => password_fits(&password, &user.password_hash).then_some(user),
             None => {

@@ -22,7 +22,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 pub struct Logins {
     failures: Mutex<BTreeMap<Key, Failures>>,
     settings: AccountSettings,
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) hashing_permits: Arc<Semaphore>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ impl Logins {
         Self {
             failures: Mutex::new(BTreeMap::new()),
             settings: settings.clone(),
-            turns: Arc::new(Semaphore::new(settings.login_parallel)),
+            hashing_permits: Arc::new(Semaphore::new(settings.login_parallel)),
         }
     }
 
@@ -86,14 +86,14 @@ impl Logins {
     }
 
     pub(super) fn failed(&self, user: &str, address: IpAddr, now: Timestamp) {
-        self.note(Self::keys(user, address), now);
+        self.count_failure(Self::keys(user, address), now);
     }
 
     /// Checks that a token from this address may be looked up now.
     ///
     /// # Errors
     /// With the time to wait, when too many unknown ones came from there.
-    pub(crate) fn token_may_come(
+    pub(crate) fn check_token_throttle(
         &self,
         address: Option<IpAddr>,
         now: Timestamp,
@@ -110,10 +110,10 @@ impl Logins {
 
     /// Counts an unknown token.
     pub(crate) fn token_failed(&self, address: Option<IpAddr>, now: Timestamp) {
-        self.note(address.map(Key::Tokens), now);
+        self.count_failure(address.map(Key::Tokens), now);
     }
 
-    fn note(&self, keys: impl IntoIterator<Item = Key>, now: Timestamp) {
+    fn count_failure(&self, keys: impl IntoIterator<Item = Key>, now: Timestamp) {
         let mut failures = lock(&self.failures);
         let window = self.settings.login_window.as_duration();
         for key in keys {
@@ -242,13 +242,15 @@ mod tests {
         for _ in 0..40 {
             logins.token_failed(from(1), NOW);
         }
-        let error = logins.token_may_come(from(1), NOW).expect_err("too many");
+        let error = logins
+            .check_token_throttle(from(1), NOW)
+            .expect_err("too many");
         assert!(
             matches!(error, Error::TooMany { after, .. } if after == WAIT_MAX),
             "{error}"
         );
-        assert!(logins.token_may_come(from(2), NOW).is_ok());
-        assert!(logins.token_may_come(from(1), later(31)).is_ok());
+        assert!(logins.check_token_throttle(from(2), NOW).is_ok());
+        assert!(logins.check_token_throttle(from(1), later(31)).is_ok());
         assert_eq!(logins.wait("ann", address(1), NOW), Duration::ZERO);
     }
 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::actor::Actor;
-use super::login::{Begun, begin_session};
+use super::login::{NewSession, begin_session};
 use crate::Error;
 use crate::error::chain;
 use crate::settings::OidcSettings;
@@ -92,7 +92,7 @@ impl Coded for OidcError {
 
 /// The state of a pending login.
 #[derive(Serialize, Deserialize)]
-struct Pending {
+struct PendingLogin {
     state: String,
     nonce: String,
     verifier: String,
@@ -138,7 +138,7 @@ pub async fn begin(state: &State) -> Result<Start, Error> {
     let scopes = settings.scopes.iter().cloned().map(Scope::new);
     let request = request.add_scopes(scopes).set_pkce_challenge(challenge);
     let (url, csrf, nonce) = request.url();
-    let pending = Pending {
+    let pending = PendingLogin {
         state: csrf.secret().clone(),
         nonce: nonce.secret().clone(),
         verifier: verifier.secret().clone(),
@@ -161,7 +161,7 @@ pub async fn end(
     cookie: Option<&str>,
     callback: Callback,
     actor: &Actor,
-) -> Result<Begun, Error> {
+) -> Result<NewSession, Error> {
     let count = |result| state.metrics.logins.with_label_values(&[result]).inc();
     match end_inner(state, cookie, callback, actor).await {
         Ok(begun) => {
@@ -184,7 +184,7 @@ async fn end_inner(
     cookie: Option<&str>,
     callback: Callback,
     actor: &Actor,
-) -> Result<Begun, Error> {
+) -> Result<NewSession, Error> {
     let settings = settings(state)?;
     let now = fdn_service::now();
     let pending = pending(state, cookie, now)?;
@@ -204,12 +204,12 @@ async fn end_inner(
     begin_session(state, &user, SessionKind::Cookie, actor, now).await
 }
 
-fn pending(state: &State, cookie: Option<&str>, now: Timestamp) -> Result<Pending, Error> {
+fn pending(state: &State, cookie: Option<&str>, now: Timestamp) -> Result<PendingLogin, Error> {
     let failed = |source: &str| OidcError::failed("it was left alone for too long", source);
     let cookie = cookie.ok_or_else(|| failed("no cookie"))?;
     let text = state.key.open(CONTEXT, &Sealed(cookie.to_owned()));
     let text = text.map_err(|_| failed("a cookie that was not sealed here"))?;
-    let pending: Pending =
+    let pending: PendingLogin =
         serde_json::from_str(&text).map_err(|_| failed("a cookie that cannot be read"))?;
     if now.since(pending.begun_at) > LOGIN_TIME {
         return Err(failed("an old cookie").into());
@@ -222,7 +222,7 @@ async fn claims(
     state: &State,
     settings: &OidcSettings,
     code: String,
-    pending: Pending,
+    pending: PendingLogin,
 ) -> Result<people::Claims, Error> {
     let client = state.oidc.client(settings, true).await?;
     let fetch = state.oidc.fetch(settings);

@@ -120,7 +120,7 @@ pub(super) async fn resolve(
 ) -> Result<UserName, Error> {
     let hash = hash_unknown(state).await?;
     let roles = roles(settings, &claims.groups(&settings.groups_claim));
-    let actor = actor.known_as("the identity provider");
+    let actor = actor.with_name("the identity provider");
     let name: UserName = in_transaction!(state.store, tx => {
         // The lock makes counting and changing admins and owners one step across all controllers.
         revision_lock(&mut tx).await?;

@@ -1,4 +1,4 @@
-//! The loop that measures new versions against their objectives: adds up the nodes' counts, lets `fdn_scheduling::rollout` judge, and carries out
+//! The loop that measures new versions against their objectives: adds up the nodes' counts, lets `fdn_scheduling::rollout` evaluate them, and carries out
 //! the verdict.
 //!
 //! It runs on the controller with the planner's lease. The counts are stored, so that another controller continues in the same window. A verdict
@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fdn_core::rollout::{BadMark, CallCounts, RolloutState};
+use fdn_core::rollout::{CallCounts, RolloutState, VersionRejection};
 use fdn_core::{DurationMs, Timestamp, VersionNumber};
-use fdn_scheduling::rollout::{Verdict, judge, taken_back};
+use fdn_scheduling::rollout::{Verdict, evaluate, rolled_back};
 use fdn_service::CancellationToken;
 use sqlx::AnyConnection;
 use tracing::{info, warn};
@@ -26,7 +26,7 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::revision::revision_next;
 use crate::store::rollout::{
-    Boot, Counted, RolloutRow, bad_version_mark, counts_list, counts_upsert, objective_get,
+    Boot, BootCounts, RolloutRow, bad_version_mark, counts_list, counts_upsert, objective_get,
     rollout_get, rollout_list_watching, rollout_upsert,
 };
 use crate::store::traffic::{TrafficRow, traffic_delete, traffic_get, traffic_upsert};
@@ -65,7 +65,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     state.metrics.apps.rollouts.set(gauge);
     let mut failed = None;
     for row in watched {
-        if let Err(error) = one(state, &row, now).await {
+        if let Err(error) = check_rollout(state, &row, now).await {
             failed.get_or_insert(error);
         }
     }
@@ -91,7 +91,7 @@ fn reported(state: &State, row: &RolloutRow) -> BTreeMap<Boot, CallCounts> {
 /// Merges the reported counts into the known ones, and returns their sum. A start of a node that is not known yet is counted from its present
 /// counts on, or from zero if the version is `fresh` and had no calls before.
 fn count(
-    known: &mut BTreeMap<Boot, Counted>,
+    known: &mut BTreeMap<Boot, BootCounts>,
     reported: BTreeMap<Boot, CallCounts>,
     fresh: bool,
 ) -> CallCounts {
@@ -101,7 +101,7 @@ fn count(
         } else {
             latest.clone()
         };
-        let counted = known.entry(boot).or_insert_with(|| Counted {
+        let counted = known.entry(boot).or_insert_with(|| BootCounts {
             base: first,
             latest: latest.clone(),
         });
@@ -117,7 +117,7 @@ fn count(
     each.fold(CallCounts::default(), |sum, counts| sum.plus(&counts))
 }
 
-async fn one(state: &State, row: &RolloutRow, now: Timestamp) -> Result<(), Error> {
+async fn check_rollout(state: &State, row: &RolloutRow, now: Timestamp) -> Result<(), Error> {
     let reported = reported(state, row);
     let _alone = state.changes.lock().await;
     let decided: Result<Option<RolloutRow>, Error> = in_transaction!(state.store, tx => {
@@ -132,7 +132,7 @@ async fn one(state: &State, row: &RolloutRow, now: Timestamp) -> Result<(), Erro
         let mut known = counts_list(&mut tx, &row.app).await?;
         let counts = count(&mut known, reported.clone(), row.fresh);
         let elapsed = DurationMs::from_millis(now.get().saturating_sub(row.since.get()));
-        let verdict = judge(&objective.objective, &counts, elapsed);
+        let verdict = evaluate(&objective.objective, &counts, elapsed);
         let mut next = RolloutRow { calls: counts.calls, failures: counts.failures, ..row.clone() };
         match &verdict {
             Verdict::TooFew { missing } => next.reason = format!("waits for {missing} more calls"),
@@ -150,7 +150,7 @@ async fn one(state: &State, row: &RolloutRow, now: Timestamp) -> Result<(), Erro
             Verdict::Broken(breach) => {
                 next.state = RolloutState::Broken;
                 next.reason = breach.to_string();
-                take_back(&mut tx, app, &next, (revision, now)).await?;
+                roll_back(&mut tx, app, &next, (revision, now)).await?;
             }
         }
         for (boot, counted) in &known {
@@ -202,7 +202,7 @@ fn entry(
 }
 
 /// Moves all calls of a version to its baseline in one step, and marks the version as bad.
-async fn take_back(
+async fn roll_back(
     connection: &mut AnyConnection,
     app: AppRow,
     row: &RolloutRow,
@@ -223,7 +223,7 @@ async fn take_back(
         };
     }
     if let Some(split) = traffic_get(&mut *connection, &name).await? {
-        let after = taken_back(&split.traffic, row.candidate, row.baseline);
+        let after = rolled_back(&split.traffic, row.candidate, row.baseline);
         let alone = after.split.len() == 1 && after.split[0].version == app.version;
         if row.by_deploy || alone || after.check().is_err() {
             traffic_delete(&mut *connection, &name).await?;
@@ -239,7 +239,7 @@ async fn take_back(
         }
     }
     let function = name.into();
-    let mark = BadMark {
+    let mark = VersionRejection {
         reason: row.reason.clone(),
         at: now,
     };

@@ -33,10 +33,10 @@ pub async fn list(
     let function = function_of(&mut connection, tenant, app).await?;
     let used = used(&mut connection, tenant, app).await?;
     let rows = secret_list(&mut connection, tenant, &function).await?;
-    Ok(rows.into_iter().map(|row| told(row, &used)).collect())
+    Ok(rows.into_iter().map(|row| to_info(row, &used)).collect())
 }
 
-fn told(row: SecretRow, used: &BTreeSet<SecretName>) -> SecretInfo {
+fn to_info(row: SecretRow, used: &BTreeSet<SecretName>) -> SecretInfo {
     SecretInfo {
         used: used.contains(&row.name),
         name: row.name,
@@ -75,7 +75,7 @@ async fn used(
         .unwrap_or_default())
 }
 
-fn usable(state: &State, name: &SecretName, value: &Secret) -> Result<(), Error> {
+fn check_usable(state: &State, name: &SecretName, value: &Secret) -> Result<(), Error> {
     check(name, value)?;
     if value.expose().len() as u64 > state.settings.secrets.value_limit.as_bytes() {
         return Err(Error::Secret(
@@ -90,14 +90,14 @@ fn usable(state: &State, name: &SecretName, value: &Secret) -> Result<(), Error>
 ///
 /// # Errors
 /// As [`set`], except for the limit on the number of secrets.
-pub async fn judge(
+pub async fn dry_run(
     state: &State,
     tenant: TenantId,
     actor: &Actor,
     (app, name): (&AppName, &SecretName),
     value: &Secret,
 ) -> Result<SecretInfo, Error> {
-    usable(state, name, value)?;
+    check_usable(state, name, value)?;
     let mut connection = state.store.read().await?;
     let function = function_of(&mut connection, tenant, app).await?;
     let used = used(&mut connection, tenant, app).await?;
@@ -118,7 +118,7 @@ pub async fn judge(
     info!(%app, secret = %name, %actor, same, "a value was compared with a secret's");
     Ok(SecretInfo {
         unchanged: Some(same),
-        ..told(old, &used)
+        ..to_info(old, &used)
     })
 }
 
@@ -133,7 +133,7 @@ pub async fn set(
     (app, name): (&AppName, &SecretName),
     value: &Secret,
 ) -> Result<SecretInfo, Error> {
-    usable(state, name, value)?;
+    check_usable(state, name, value)?;
     let settings = &state.settings.secrets;
     let now = fdn_service::now();
     let values = BTreeMap::from([(name.clone(), value.clone())]);

@@ -57,7 +57,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<u64, Error> {
     drop(connection);
     let (mut moved, mut failed) = (0, None);
     for version in versions {
-        match one(state, &version, now).await {
+        match migrate_version(state, &version, now).await {
             Ok(values) => moved += values,
             Err(error) => drop(failed.get_or_insert(error)),
         }
@@ -65,7 +65,11 @@ pub async fn round(state: &State, now: Timestamp) -> Result<u64, Error> {
     failed.map_or(Ok(moved), Err)
 }
 
-async fn one(state: &State, version: &VersionRow, now: Timestamp) -> Result<u64, Error> {
+async fn migrate_version(
+    state: &State,
+    version: &VersionRow,
+    now: Timestamp,
+) -> Result<u64, Error> {
     let (tenant, function) = (version.tenant, &version.function);
     let actor = Actor::network();
     let keep = state.settings.secrets.keep_old.as_millis();

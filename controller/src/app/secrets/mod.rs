@@ -20,7 +20,7 @@ use tracing::error;
 use super::actor::Actor;
 use crate::Error;
 use crate::error::chain;
-use crate::reconcile::desired::tell_nodes;
+use crate::reconcile::desired::announce_to_nodes;
 use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_list, app_upsert};
 use crate::store::secret::{SecretRow, secret_list, secret_upsert};
@@ -102,7 +102,7 @@ pub(super) async fn push_users(
         if runs && Some(&app.name) != except {
             let row = AppRow { revision, ..app };
             app_upsert(&mut *connection, &row).await?;
-            tell_nodes(&mut *connection, &row, now).await?;
+            announce_to_nodes(&mut *connection, &row, now).await?;
         }
     }
     Ok(())

@@ -4,8 +4,8 @@ fn gateway() -> SocketAddr {
     "127.0.1.1:8080".parse().expect("address")
 }
 
-fn node() -> Reached {
-    Reached {
+fn node() -> NodeAddress {
+    NodeAddress {
         node: "fdn://cluster/eu/node/a".parse().expect("node"),
         address: gateway(),
     }
@@ -51,7 +51,7 @@ fn only_the_gateway_is_called_whatever_the_path() {
             "{path:?}"
         );
     }
-    let six = Reached {
+    let six = NodeAddress {
         address: "[::1]:8080".parse().expect("address"),
         ..node()
     };

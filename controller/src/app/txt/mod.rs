@@ -22,11 +22,13 @@ use crate::settings::RecordSettings;
 use crate::state::State;
 use crate::store::app::app_get;
 use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::console::app_of_host;
 use crate::store::in_transaction;
-use crate::store::look::app_of_host;
 use crate::store::outbox::outbox_push;
 use crate::store::revision::revision_next;
-use crate::store::txt::{TxtRow, TxtSight, txt_count, txt_delete, txt_get, txt_page, txt_upsert};
+use crate::store::txt::{
+    TxtRow, TxtVisibility, txt_count, txt_delete, txt_get, txt_page, txt_upsert,
+};
 
 /// Why TXT records cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +79,7 @@ fn none(name: &RecordName) -> Error {
 
 /// Who makes a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct Requester<'a> {
     /// The caller, with their rights.
     pub caller: &'a Caller,
     /// The tenant that the request names.
@@ -111,13 +113,13 @@ fn last_labels(below: &str) -> (&str, Option<&str>) {
 async fn owner(
     zone: &HostName,
     connection: &mut AnyConnection,
-    asker: Asker<'_>,
+    requester: Requester<'_>,
     name: &RecordName,
 ) -> Result<Owner, Error> {
     let Some(below) = name.below(zone) else {
         return Err(invalid(name, format!("the name is not in the zone {zone}")));
     };
-    let everywhere = asker
+    let everywhere = requester
         .caller
         .person()
         .is_some_and(|person| person.has_everywhere(Right::ManageRecords));
@@ -142,10 +144,13 @@ async fn owner(
             Err(refused())
         };
     };
-    if asker.tenant.is_some_and(|named| named != row.tenant) {
+    if requester.tenant.is_some_and(|named| named != row.tenant) {
         return Err(refused());
     }
-    match asker.caller.allowed(Right::ManageRecords, Some(row.tenant)) {
+    match requester
+        .caller
+        .allowed(Right::ManageRecords, Some(row.tenant))
+    {
         Verdict::Allowed => {}
         Verdict::Suspended => return Err(Error::Suspended),
         // Names of other tenants' apps and of no app get the same answer.
@@ -162,30 +167,30 @@ async fn owner(
 
 /// The records that a name is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct DesiredRecords {
     values: Vec<String>,
     ttl: DurationMs,
     expires_at: Option<Timestamp>,
 }
 
-impl Wanted {
+impl DesiredRecords {
     /// The records after one more value is added.
-    fn with(before: Option<&TxtRow>, wish: &AddTxt, now: Timestamp) -> Self {
-        let end = end(wish.expires_in, now);
+    fn with(before: Option<&TxtRow>, request: &AddTxt, now: Timestamp) -> Self {
+        let end = end(request.expires_in, now);
         let Some(row) = before else {
             return Self {
-                values: vec![wish.value.clone()],
-                ttl: wish.ttl.unwrap_or(txt::TTL_DEFAULT),
+                values: vec![request.value.clone()],
+                ttl: request.ttl.unwrap_or(txt::TTL_DEFAULT),
                 expires_at: end,
             };
         };
         let mut values = row.values.clone();
-        if !values.contains(&wish.value) {
-            values.push(wish.value.clone());
+        if !values.contains(&request.value) {
+            values.push(request.value.clone());
         }
         Self {
             values,
-            ttl: wish.ttl.unwrap_or(row.ttl),
+            ttl: request.ttl.unwrap_or(row.ttl),
             // Whoever set the other values relies on them: adding one must not make them expire sooner.
             expires_at: row
                 .expires_at
@@ -248,12 +253,19 @@ fn check_values(
 /// When the store fails.
 pub async fn list(
     state: &State,
-    sight: &TxtSight,
+    visibility: &TxtVisibility,
     after: &str,
     limit: u32,
 ) -> Result<Vec<TxtInfo>, Error> {
     let mut connection = state.store.read().await?;
-    let rows = txt_page(&mut connection, sight, fdn_service::now(), after, limit).await?;
+    let rows = txt_page(
+        &mut connection,
+        visibility,
+        fdn_service::now(),
+        after,
+        limit,
+    )
+    .await?;
     Ok(rows.into_iter().map(TxtRow::info).collect())
 }
 
@@ -263,18 +275,18 @@ pub async fn list(
 /// When the name does not belong to the caller, the records are not valid, a limit is reached, or the store fails.
 pub async fn set(
     state: &State,
-    asker: Asker<'_>,
+    requester: Requester<'_>,
     name: &RecordName,
-    wish: &SetTxt,
+    request: &SetTxt,
     now: Timestamp,
 ) -> Result<TxtInfo, Error> {
-    check_times(name, wish.ttl, wish.expires_in)?;
-    let wanted = Wanted {
-        values: wish.values.clone(),
-        ttl: wish.ttl.unwrap_or(txt::TTL_DEFAULT),
-        expires_at: end(wish.expires_in, now),
+    check_times(name, request.ttl, request.expires_in)?;
+    let wanted = DesiredRecords {
+        values: request.values.clone(),
+        ttl: request.ttl.unwrap_or(txt::TTL_DEFAULT),
+        expires_at: end(request.expires_in, now),
     };
-    change(state, asker, name, ("txt.set", "set"), now, |_| {
+    change(state, requester, name, ("txt.set", "set"), now, |_| {
         wanted.clone()
     })
     .await
@@ -286,35 +298,40 @@ pub async fn set(
 /// As [`set`].
 pub async fn add(
     state: &State,
-    asker: Asker<'_>,
+    requester: Requester<'_>,
     name: &RecordName,
-    wish: &AddTxt,
+    request: &AddTxt,
     now: Timestamp,
 ) -> Result<TxtInfo, Error> {
-    check_times(name, wish.ttl, wish.expires_in)?;
-    change(state, asker, name, ("txt.add", "added"), now, |before| {
-        Wanted::with(before, wish, now)
-    })
+    check_times(name, request.ttl, request.expires_in)?;
+    change(
+        state,
+        requester,
+        name,
+        ("txt.add", "added"),
+        now,
+        |before| DesiredRecords::with(before, request, now),
+    )
     .await
 }
 
 async fn change(
     state: &State,
-    asker: Asker<'_>,
+    requester: Requester<'_>,
     name: &RecordName,
     (action, result): (&'static str, &'static str),
     now: Timestamp,
-    wanted: impl Fn(Option<&TxtRow>) -> Wanted,
+    wanted: impl Fn(Option<&TxtRow>) -> DesiredRecords,
 ) -> Result<TxtInfo, Error> {
     let settings = &state.settings;
     let _alone = state.changes.lock().await;
     let done: Result<(TxtRow, bool), Error> = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        let owner = owner(&settings.zone, &mut tx, asker, name).await?;
+        let owner = owner(&settings.zone, &mut tx, requester, name).await?;
         if owner.is_host {
             return Err(invalid(name, "it is an app's own name, whose answers are the network's; take a name below it"));
         }
-        let before = txt_get(&mut tx, name).await?.filter(|row| row.is_there(now));
+        let before = txt_get(&mut tx, name).await?.filter(|row| row.is_live(now));
         let wanted = wanted(before.as_ref());
         check_values(&settings.records, name, &wanted.values)?;
         let row = TxtRow {
@@ -326,17 +343,17 @@ async fn change(
             expires_at: wanted.expires_at,
             revision,
             updated_at: now,
-            updated_by: asker.actor.to_string(),
+            updated_by: requester.actor.to_string(),
         };
-        if let Some(before) = before.as_ref().filter(|before| says_the_same(before, &row)) {
+        if let Some(before) = before.as_ref().filter(|before| same_records(before, &row)) {
             return Ok((before.clone(), false));
         }
         if before.as_ref().is_none_or(|before| before.tenant != row.tenant) {
-            room(&settings.records, &mut tx, row.tenant, now).await?;
+            check_limit(&settings.records, &mut tx, row.tenant, now).await?;
         }
         txt_upsert(&mut tx, &row).await?;
         outbox_push(&mut tx, revision, Message::TxtDesired(row.desired()), now).await?;
-        let entry = entry(asker.actor, action, (before.as_ref(), Some(&row)), now);
+        let entry = entry(requester.actor, action, (before.as_ref(), Some(&row)), now);
         audit_insert(&mut tx, &entry).await?;
         Ok((row, true))
     });
@@ -351,20 +368,20 @@ async fn change(
     if changed {
         counted(result);
         state.outbox_wake.notify_one();
-        info!(%name, revision = %row.revision, actor = %asker.actor, "text records of a name were set");
+        info!(%name, revision = %row.revision, actor = %requester.actor, "text records of a name were set");
     }
     Ok(row.info())
 }
 
 /// Whether two rows are equal except for revision, time and author of the change.
-fn says_the_same(one: &TxtRow, other: &TxtRow) -> bool {
+fn same_records(one: &TxtRow, other: &TxtRow) -> bool {
     (&one.app, one.tenant) == (&other.app, other.tenant)
         && one.values == other.values
         && (one.ttl, one.expires_at) == (other.ttl, other.expires_at)
 }
 
 /// Checks that one more name may have records.
-async fn room(
+async fn check_limit(
     settings: &RecordSettings,
     connection: &mut AnyConnection,
     tenant: Option<TenantId>,
@@ -407,7 +424,7 @@ fn entry(
 }
 
 /// The message to DNS servers that a name has no TXT records any more.
-fn gone(name: &RecordName, revision: Revision) -> Message {
+fn removal_message(name: &RecordName, revision: Revision) -> Message {
     Message::TxtDesired(TxtDesired {
         name: name.clone(),
         revision,
@@ -421,7 +438,7 @@ fn gone(name: &RecordName, revision: Revision) -> Message {
 /// When the name does not belong to the caller, there is no such record, or the store fails.
 pub async fn remove(
     state: &State,
-    asker: Asker<'_>,
+    requester: Requester<'_>,
     name: &RecordName,
     value: Option<&str>,
     now: Timestamp,
@@ -430,8 +447,8 @@ pub async fn remove(
     let _alone = state.changes.lock().await;
     let done: Result<(), Error> = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        owner(zone, &mut tx, asker, name).await?;
-        let before = txt_get(&mut tx, name).await?.filter(|row| row.is_there(now));
+        owner(zone, &mut tx, requester, name).await?;
+        let before = txt_get(&mut tx, name).await?.filter(|row| row.is_live(now));
         let before = before.ok_or_else(|| none(name))?;
         let left: Vec<String> = match value {
             None => Vec::new(),
@@ -444,7 +461,7 @@ pub async fn remove(
             values: left,
             revision,
             updated_at: now,
-            updated_by: asker.actor.to_string(),
+            updated_by: requester.actor.to_string(),
             ..before.clone()
         });
         let told = match &after {
@@ -454,11 +471,11 @@ pub async fn remove(
             }
             None => {
                 txt_delete(&mut tx, name).await?;
-                gone(name, revision)
+                removal_message(name, revision)
             }
         };
         outbox_push(&mut tx, revision, told, now).await?;
-        let entry = entry(asker.actor, "txt.remove", (Some(&before), after.as_ref()), now);
+        let entry = entry(requester.actor, "txt.remove", (Some(&before), after.as_ref()), now);
         audit_insert(&mut tx, &entry).await?;
         Ok(())
     });
@@ -466,7 +483,7 @@ pub async fn remove(
     let changes = &state.metrics.apps.txt_changes;
     changes.with_label_values(&["removed"]).inc();
     state.outbox_wake.notify_one();
-    info!(%name, actor = %asker.actor, "text records of a name were removed");
+    info!(%name, actor = %requester.actor, "text records of a name were removed");
     Ok(())
 }
 
@@ -499,24 +516,24 @@ mod tests {
     #[test]
     fn a_value_joins_those_that_are_there() {
         let now = Timestamp(1000);
-        let first = Wanted::with(None, &adding("one", Some(500)), now);
+        let first = DesiredRecords::with(None, &adding("one", Some(500)), now);
         assert_eq!(first.values, ["one"]);
         assert_eq!(
             (first.ttl, first.expires_at),
             (txt::TTL_DEFAULT, Some(Timestamp(1500)))
         );
         let held = row(&["one"], Some(1200));
-        let more = Wanted::with(Some(&held), &adding("two", Some(500)), now);
+        let more = DesiredRecords::with(Some(&held), &adding("two", Some(500)), now);
         assert_eq!(more.values, ["one", "two"]);
         assert_eq!(
             (more.ttl, more.expires_at),
             (held.ttl, Some(Timestamp(1500)))
         );
-        let same = Wanted::with(Some(&held), &adding("one", None), now);
+        let same = DesiredRecords::with(Some(&held), &adding("one", None), now);
         assert_eq!(same.values, ["one"]);
         assert_eq!(same.expires_at, held.expires_at);
         let endless = row(&["one"], None);
-        let more = Wanted::with(Some(&endless), &adding("two", Some(500)), now);
+        let more = DesiredRecords::with(Some(&endless), &adding("two", Some(500)), now);
         assert_eq!(more.expires_at, None);
     }
 

@@ -1,7 +1,7 @@
 use fdn_core::NodeId;
 
 use fdn_core::message::{AppBindings, BindingsChanged, BindingsDesired, Holders};
-use fdn_core::policy::quota::Used;
+use fdn_core::policy::quota::QuotaUsage;
 
 use super::*;
 
@@ -51,12 +51,12 @@ fn no_app(app: &str, revision: u64) -> Change {
     }))
 }
 
-fn loaded(revision: u64, apps: Vec<AppEntry>) -> Loaded {
-    Loaded {
+fn loaded(revision: u64, apps: Vec<AppEntry>) -> StoredState {
+    StoredState {
         revision: Revision(revision),
         there: apps.iter().map(|app| app.app.clone()).collect(),
         apps,
-        ..Loaded::default()
+        ..StoredState::default()
     }
 }
 
@@ -96,12 +96,12 @@ fn text(change: &Change) -> String {
 /// What a machine is told after the change number `told`; `None` if changes are gone.
 fn told(log: &ChangeLog, machine: &Machine, told: u64) -> Option<Vec<String>> {
     match log.next(machine, told, usize::MAX) {
-        Next::Behind => None,
-        Next::Pieces(pieces, last) => {
+        NextPieces::Behind => None,
+        NextPieces::Pieces(pieces, last) => {
             assert_eq!(last, log.last());
             let texts = pieces.iter().map(|piece| match piece {
-                Piece::Frame(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                Piece::Change(change) => text(change),
+                FeedPiece::Frame(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                FeedPiece::Change(change) => text(change),
             });
             Some(texts.collect())
         }
@@ -111,8 +111,8 @@ fn told(log: &ChangeLog, machine: &Machine, told: u64) -> Option<Vec<String>> {
 /// What a machine is told that resumes after `since`; `None` if it gets a snapshot.
 fn resumed(log: &ChangeLog, machine: &Machine, since: u64) -> Option<Vec<String>> {
     match log.start(Revision(since)) {
-        Start::Resume(number) => told(log, machine, number),
-        Start::Snapshot => None,
+        FeedStart::Resume(number) => told(log, machine, number),
+        FeedStart::Snapshot => None,
     }
 }
 
@@ -124,8 +124,8 @@ fn snapshot(log: &ChangeLog, machine: &Machine) -> Vec<String> {
 fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
     let mut log = log(WIDE);
     let start = log.last();
-    assert!(log.take(app("hello", 1, &["west"])));
-    assert!(log.take(app("secret", 2, &["east"])));
+    assert!(log.accept(app("hello", 1, &["west"])));
+    assert!(log.accept(app("secret", 2, &["east"])));
     assert_eq!(
         told(&log, &node("west"), start).expect("changes"),
         ["hello 1"]
@@ -141,7 +141,7 @@ fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
     assert_eq!(snapshot(&log, &node("north")), ["fleet", "used 0"]);
     // The app moves to other clusters.
     let before = log.last();
-    assert!(log.take(app("hello", 3, &["east", "north"])));
+    assert!(log.accept(app("hello", 3, &["east", "north"])));
     assert_eq!(
         told(&log, &node("west"), before).expect("changes"),
         ["no hello 3"]
@@ -153,7 +153,7 @@ fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
     assert_eq!(snapshot(&log, &node("west")), ["fleet", "used 0"]);
     // Clusters that held it are told that it is gone; others never knew it.
     let before = log.last();
-    assert!(log.take(no_app("hello", 4)));
+    assert!(log.accept(no_app("hello", 4)));
     assert_eq!(
         told(&log, &node("north"), before).expect("changes"),
         ["no hello 4"]
@@ -175,7 +175,7 @@ fn who_was_away_while_a_placement_went_to_and_fro_ends_with_what_holds() {
         app("hello", 3, &["west"]),
         app("hello", 4, &["east"]),
     ] {
-        assert!(log.take(change));
+        assert!(log.accept(change));
     }
     let west = resumed(&log, &node("west"), 1).expect("changes");
     assert_eq!(west, ["no hello 2", "hello 3", "no hello 4"]);
@@ -186,20 +186,26 @@ fn who_was_away_while_a_placement_went_to_and_fro_ends_with_what_holds() {
 #[test]
 fn artifacts_and_reports_are_for_those_who_hold_or_held_an_app() {
     let mut log = log(WIDE);
-    assert!(log.take(app("hello", 1, &["west"])));
-    assert!(log.take(app("hello", 2, &["east"])));
+    assert!(log.accept(app("hello", 1, &["west"])));
+    assert!(log.accept(app("hello", 2, &["east"])));
     let digest = Digest::of(b"hello");
-    assert_eq!(log.may_fetch(&digest, &name("east")), Fetch::Yes);
+    assert_eq!(log.may_fetch(&digest, &name("east")), FetchPermission::Yes);
     // It may have begun to fetch the artifact while it held the app.
-    assert_eq!(log.may_fetch(&digest, &name("west")), Fetch::Gone);
-    assert_eq!(log.may_fetch(&digest, &name("north")), Fetch::Foreign);
+    assert_eq!(log.may_fetch(&digest, &name("west")), FetchPermission::Gone);
+    assert_eq!(
+        log.may_fetch(&digest, &name("north")),
+        FetchPermission::Foreign
+    );
     let other = Digest::of(b"other");
-    assert_eq!(log.may_fetch(&other, &name("east")), Fetch::Foreign);
+    assert_eq!(
+        log.may_fetch(&other, &name("east")),
+        FetchPermission::Foreign
+    );
     let hello: AppName = name("hello");
     // Usage of calls that it served before must still be accepted.
-    assert!(log.was_told(&hello, &name("west")) && log.was_told(&hello, &name("east")));
-    assert!(!log.was_told(&hello, &name("north")));
-    assert!(!log.was_told(&name("other"), &name("west")));
+    assert!(log.was_informed(&hello, &name("west")) && log.was_informed(&hello, &name("east")));
+    assert!(!log.was_informed(&hello, &name("north")));
+    assert!(!log.was_informed(&name("other"), &name("west")));
 }
 
 #[test]
@@ -207,14 +213,14 @@ fn dns_servers_get_bindings_and_no_app() {
     let mut log = log(WIDE);
     let (dns, west) = (machine(Role::Dns, "west"), node("west"));
     let start = log.last();
-    assert!(log.take(app("hello", 1, &["west"])));
-    assert!(log.take(Change::Bindings(Arc::new(bindings(1, "west")))));
-    let used = vec![AppUsed {
+    assert!(log.accept(app("hello", 1, &["west"])));
+    assert!(log.accept(Change::Bindings(Arc::new(bindings(1, "west")))));
+    let used = vec![AppQuotaUsage {
         app: name("hello"),
-        used: Used::default(),
+        used: QuotaUsage::default(),
     }];
-    assert!(log.used(used.clone()));
-    assert!(!log.used(used), "nothing changed");
+    assert!(log.accept_usage(used.clone()));
+    assert!(!log.accept_usage(used), "nothing changed");
     assert_eq!(told(&log, &dns, start).expect("changes"), ["bindings 1"]);
     assert_eq!(
         told(&log, &west, start).expect("changes"),
@@ -223,7 +229,7 @@ fn dns_servers_get_bindings_and_no_app() {
     assert_eq!(snapshot(&log, &dns), ["fleet", "bindings 1"]);
     // A node is not told even the counts of apps that its cluster does not hold.
     assert_eq!(snapshot(&log, &node("east")), ["fleet", "used 0"]);
-    assert!(log.anyway(&dns).is_none() && log.anyway(&west).is_some());
+    assert!(log.unversioned_change(&dns).is_none() && log.unversioned_change(&west).is_some());
 }
 
 #[test]
@@ -238,26 +244,26 @@ fn changes_of_bindings_are_kept_whole_and_without_what_they_change_the_database_
             holders: None,
         }))
     };
-    assert!(log.take(Change::Bindings(Arc::new(bindings(1, "west")))));
-    assert!(log.take(changed(1, 2, "east")));
+    assert!(log.accept(Change::Bindings(Arc::new(bindings(1, "west")))));
+    assert!(log.accept(changed(1, 2, "east")));
     let dns = machine(Role::Dns, "west");
     // Nodes are not woken for it.
     assert_eq!((log.last_for(Role::Dns), log.last_for(Role::Node)), (2, 0));
     assert_eq!(snapshot(&log, &dns), ["fleet", "bindings 2"]);
     assert_eq!(resumed(&log, &dns, 1).expect("changes"), ["changed 2"]);
     // A repeated message is no change; one with another base shows that a message is missing.
-    assert!(!log.take(changed(1, 2, "east")));
-    assert!(!log.is_doubtful());
-    assert!(!log.take(changed(5, 6, "east")));
-    assert!(log.is_doubtful());
-    let doubts = log.doubts();
-    let found = Loaded {
+    assert!(!log.accept(changed(1, 2, "east")));
+    assert!(!log.may_have_gap());
+    assert!(!log.accept(changed(5, 6, "east")));
+    assert!(log.may_have_gap());
+    let suspected_gaps = log.suspected_gaps();
+    let found = StoredState {
         there: [name("hello")].into(),
         bindings: vec![bindings(6, "east")],
         ..loaded(6, vec![])
     };
-    assert!(log.load(found, doubts));
-    assert!(!log.is_doubtful());
+    assert!(log.load(found, suspected_gaps));
+    assert!(!log.may_have_gap());
     assert_eq!(snapshot(&log, &dns), ["fleet", "bindings 6"]);
 }
 
@@ -266,7 +272,7 @@ fn what_is_read_again_is_what_is_newer_and_what_is_gone_is_seen_by_its_name() {
     let mut log = log(WIDE);
     let all = vec![entry("a", 2, &["west"]), entry("b", 3, &["west"])];
     log.load(loaded(3, all), 0);
-    let newer = |revision, apps, there: &[&str]| Loaded {
+    let newer = |revision, apps, there: &[&str]| StoredState {
         there: there.iter().map(|one| name(one)).collect(),
         ..loaded(revision, apps)
     };
@@ -279,19 +285,22 @@ fn what_is_read_again_is_what_is_newer_and_what_is_gone_is_seen_by_its_name() {
     assert_eq!(snapshot(&log, &west), told);
     assert!(log.load(newer(6, vec![], &["a", "c"]), 0));
     assert_eq!(snapshot(&log, &west), ["fleet", "a 2", "c 5", "used 0"]);
-    assert_eq!((log.revision(), log.sure()), (Revision(6), Revision(6)));
+    assert_eq!(
+        (log.revision(), log.complete_revision()),
+        (Revision(6), Revision(6))
+    );
 }
 
 #[test]
 fn an_older_change_never_replaces_a_newer_one() {
     let mut log = log(WIDE);
-    assert!(log.take(app("hello", 5, &["west"])));
+    assert!(log.accept(app("hello", 5, &["west"])));
     for old in [
         app("hello", 5, &["east"]),
         app("hello", 4, &[]),
         no_app("hello", 3),
     ] {
-        assert!(!log.take(old));
+        assert!(!log.accept(old));
     }
     // Nor does an earlier reading of the database.
     log.load(loaded(4, vec![entry("hello", 2, &["east"])]), 0);
@@ -307,39 +316,42 @@ fn an_older_change_never_replaces_a_newer_one() {
 fn a_revision_counts_as_complete_only_once_nothing_more_of_it_can_come() {
     let mut log = log(WIDE);
     log.load(loaded(6, vec![]), 0);
-    assert!(log.take(app("one", 7, &["west"])));
-    assert_eq!((log.revision(), log.sure()), (Revision(7), Revision(6)));
+    assert!(log.accept(app("one", 7, &["west"])));
+    assert_eq!(
+        (log.revision(), log.complete_revision()),
+        (Revision(7), Revision(6))
+    );
     // A machine is told the first half of revision 7, and connects to another controller.
-    assert!(log.take(app("two", 7, &["west"])));
-    let again = resumed(&log, &node("west"), log.sure().get()).expect("changes");
+    assert!(log.accept(app("two", 7, &["west"])));
+    let again = resumed(&log, &node("west"), log.complete_revision().get()).expect("changes");
     assert_eq!(again, ["one 7", "two 7"]);
-    assert!(log.rest());
-    assert_eq!(log.sure(), Revision(7));
-    assert!(!log.rest());
+    assert!(log.mark_complete());
+    assert_eq!(log.complete_revision(), Revision(7));
+    assert!(!log.mark_complete());
     assert!(resumed(&log, &node("west"), 7).expect("changes").is_empty());
 }
 
 #[test]
 fn a_missed_message_is_found_in_the_database_and_told_to_everyone_again() {
     let mut log = log(WIDE);
-    assert!(log.take(app("one", 1, &["west"])));
-    assert!(log.take(app("three", 3, &["west"])));
-    assert!(log.is_doubtful(), "there is a second revision");
-    assert!(!log.rest());
+    assert!(log.accept(app("one", 1, &["west"])));
+    assert!(log.accept(app("three", 3, &["west"])));
+    assert!(log.may_have_gap(), "there is a second revision");
+    assert!(!log.mark_complete());
     assert_eq!(
-        log.sure(),
+        log.complete_revision(),
         Revision(0),
         "not while something may be missing"
     );
-    let doubts = log.doubts();
+    let suspected_gaps = log.suspected_gaps();
     let all = vec![
         entry("one", 1, &["west"]),
         entry("two", 2, &["west"]),
         entry("three", 3, &["west"]),
     ];
     let start = log.last();
-    assert!(log.load(loaded(3, all), doubts));
-    assert_eq!(log.sure(), Revision(3));
+    assert!(log.load(loaded(3, all), suspected_gaps));
+    assert_eq!(log.complete_revision(), Revision(3));
     assert_eq!(
         told(&log, &node("west"), start).expect("changes"),
         ["two 2"]
@@ -351,22 +363,22 @@ fn a_missed_message_is_found_in_the_database_and_told_to_everyone_again() {
 #[test]
 fn a_doubt_that_came_while_the_database_was_read_stays() {
     let mut log = log(WIDE);
-    log.doubt();
-    let doubts = log.doubts();
-    log.doubt();
-    log.load(loaded(9, vec![]), doubts);
-    assert!(log.is_doubtful());
-    assert_eq!(log.sure(), Revision(0));
-    let doubts = log.doubts();
-    log.load(loaded(9, vec![]), doubts);
-    assert_eq!(log.sure(), Revision(9));
+    log.suspect_gap();
+    let suspected_gaps = log.suspected_gaps();
+    log.suspect_gap();
+    log.load(loaded(9, vec![]), suspected_gaps);
+    assert!(log.may_have_gap());
+    assert_eq!(log.complete_revision(), Revision(0));
+    let suspected_gaps = log.suspected_gaps();
+    log.load(loaded(9, vec![]), suspected_gaps);
+    assert_eq!(log.complete_revision(), Revision(9));
 }
 
 #[test]
 fn what_the_database_does_not_know_any_more_is_gone() {
     let mut log = log(WIDE);
-    assert!(log.take(app("hello", 1, &["west"])));
-    assert!(log.take(Change::Bindings(Arc::new(bindings(2, "west")))));
+    assert!(log.accept(app("hello", 1, &["west"])));
+    assert!(log.accept(Change::Bindings(Arc::new(bindings(2, "west")))));
     let start = log.last();
     assert!(log.load(loaded(3, vec![]), 0));
     let west = told(&log, &node("west"), start).expect("changes");
@@ -388,19 +400,19 @@ fn who_was_away_for_too_long_gets_a_snapshot_and_so_does_a_slow_reader() {
     let west = node("west");
     let slow = log.last();
     for revision in 1..=5 {
-        assert!(log.take(app("hello", revision, &["west"])));
+        assert!(log.accept(app("hello", revision, &["west"])));
     }
     assert!(told(&log, &west, slow).is_none(), "what it missed is gone");
     assert!(resumed(&log, &west, 1).is_none());
     let kept = resumed(&log, &west, 2).expect("changes");
     assert_eq!(kept, ["hello 3", "hello 4", "hello 5"]);
-    assert_eq!(log.start(Revision::NONE), Start::Snapshot);
+    assert_eq!(log.start(Revision::NONE), FeedStart::Snapshot);
     // The machine comes from another controller that is ahead of this one.
     assert!(resumed(&log, &west, 9).expect("changes").is_empty());
     // After a snapshot, the feed continues from the present.
     assert_eq!(snapshot(&log, &west), ["fleet", "hello 5", "used 0"]);
     let last = log.last();
-    assert!(log.take(app("hello", 6, &["west"])));
+    assert!(log.accept(app("hello", 6, &["west"])));
     assert_eq!(told(&log, &west, last).expect("changes"), ["hello 6"]);
 }
 
@@ -410,13 +422,13 @@ fn changes_are_kept_up_to_so_many_bytes_and_what_is_gone_is_forgotten_with_them(
         changes: 1000,
         bytes: 100,
     });
-    assert!(log.take(app("hello", 1, &["west"])));
-    assert!(log.take(no_app("hello", 2)));
+    assert!(log.accept(app("hello", 1, &["west"])));
+    assert!(log.accept(no_app("hello", 2)));
     for revision in 3..100 {
-        assert!(log.take(app("other", revision, &["west"])));
+        assert!(log.accept(app("other", revision, &["west"])));
         assert!(log.bytes() <= 100);
     }
-    assert!(!log.held.apps.contains_key(&name::<AppName>("hello")));
+    assert!(!log.present.apps.contains_key(&name::<AppName>("hello")));
     assert_eq!(
         snapshot(&log, &node("west")),
         ["fleet", "other 99", "used 0"]
@@ -429,7 +441,7 @@ fn what_was_known_at_the_start_is_not_told_again_to_those_who_were_told_it() {
     log.load(loaded(8, vec![entry("hello", 3, &["west"])]), 0);
     assert!(resumed(&log, &node("west"), 7).is_none());
     assert!(resumed(&log, &node("west"), 8).expect("changes").is_empty());
-    assert_eq!(log.sure(), Revision(8));
+    assert_eq!(log.complete_revision(), Revision(8));
 }
 
 #[test]
@@ -437,14 +449,14 @@ fn changes_are_looked_up_a_few_at_a_time() {
     let mut log = log(WIDE);
     let start = log.last();
     for revision in 1..=5 {
-        assert!(log.take(app("hello", revision, &["west"])));
+        assert!(log.accept(app("hello", revision, &["west"])));
     }
-    let Next::Pieces(pieces, number) = log.next(&node("west"), start, 2) else {
+    let NextPieces::Pieces(pieces, number) = log.next(&node("west"), start, 2) else {
         panic!("nothing is gone");
     };
     assert_eq!((pieces.len(), number), (2, start + 2));
     // Changes for other machines do not count, but are skipped.
-    let Next::Pieces(pieces, number) = log.next(&node("east"), start, 2) else {
+    let NextPieces::Pieces(pieces, number) = log.next(&node("east"), start, 2) else {
         panic!("nothing is gone");
     };
     assert_eq!((pieces.len(), number), (0, start + 5));
@@ -478,11 +490,11 @@ fn who_was_told_in_between_what_was_read_at_once_gets_a_snapshot() {
     let mut log = log(WIDE);
     log.load(loaded(10, vec![]), 0);
     // Another controller sent an app at revision 12, which was deleted at 14. This one reads the database at 15.
-    assert_eq!(log.start(Revision(12)), Start::Resume(log.last()));
+    assert_eq!(log.start(Revision(12)), FeedStart::Resume(log.last()));
     log.load(loaded(15, vec![]), 0);
     assert_eq!(log.floor(), Revision(15));
-    assert_eq!(log.start(Revision(12)), Start::Snapshot);
-    assert_eq!(log.start(Revision(15)), Start::Resume(log.last()));
+    assert_eq!(log.start(Revision(12)), FeedStart::Snapshot);
+    assert_eq!(log.start(Revision(15)), FeedStart::Resume(log.last()));
     // Nothing can come and go within a single revision.
     log.load(loaded(16, vec![entry("hello", 16, &["west"])]), 0);
     let west = resumed(&log, &node("west"), 15).expect("changes");
@@ -495,13 +507,16 @@ fn messages_of_before_the_database_was_read_are_no_news() {
     log.load(loaded(9, vec![entry("hello", 5, &["west"])]), 0);
     let last = log.last();
     // The message is of an app deleted before this controller started; its cluster does not count as told of it.
-    assert!(!log.take(app("ghost", 7, &["west"])));
-    assert!(!log.take(no_app("hello", 9)));
-    assert_eq!((log.last(), log.is_doubtful()), (last, false));
-    assert!(!log.was_told(&name("ghost"), &name("west")));
+    assert!(!log.accept(app("ghost", 7, &["west"])));
+    assert!(!log.accept(no_app("hello", 9)));
+    assert_eq!((log.last(), log.may_have_gap()), (last, false));
+    assert!(!log.was_informed(&name("ghost"), &name("west")));
     let ghost = Digest::of(b"ghost");
-    assert_eq!(log.may_fetch(&ghost, &name("west")), Fetch::Foreign);
-    assert!(log.take(no_app("hello", 10)));
+    assert_eq!(
+        log.may_fetch(&ghost, &name("west")),
+        FetchPermission::Foreign
+    );
+    assert!(log.accept(no_app("hello", 10)));
 }
 
 #[test]
@@ -515,18 +530,21 @@ fn artifacts_of_before_are_remembered_up_to_so_many() {
             digests: vec![Digest::of(text.as_bytes())],
             ..entry("hello", n as u64 + 1, &["west"])
         };
-        assert!(log.take(Change::App(Arc::new(entry))));
+        assert!(log.accept(Change::App(Arc::new(entry))));
     }
     let fetch = |text: &str| log.may_fetch(&Digest::of(text.as_bytes()), &name("west"));
-    assert_eq!(fetch("four"), Fetch::Yes);
-    assert_eq!((fetch("three"), fetch("two")), (Fetch::Gone, Fetch::Gone));
-    assert_eq!(fetch("one"), Fetch::Foreign);
+    assert_eq!(fetch("four"), FetchPermission::Yes);
+    assert_eq!(
+        (fetch("three"), fetch("two")),
+        (FetchPermission::Gone, FetchPermission::Gone)
+    );
+    assert_eq!(fetch("one"), FetchPermission::Foreign);
 }
 
 #[test]
 fn bindings_change_in_place_while_what_was_told_stays_as_it_was() {
     let mut log = log(WIDE);
-    assert!(log.take(Change::Bindings(Arc::new(bindings(1, "west")))));
+    assert!(log.accept(Change::Bindings(Arc::new(bindings(1, "west")))));
     let dns = machine(Role::Dns, "west");
     let before = log.snapshot(&dns);
     let change = BindingsChanged {
@@ -539,7 +557,7 @@ fn bindings_change_in_place_while_what_was_told_stays_as_it_was() {
         ],
         holders: Some(Holders::only(BTreeSet::from([name("east")]))),
     };
-    assert!(log.take(Change::BindingsChanged(Arc::new(change))));
+    assert!(log.accept(Change::BindingsChanged(Arc::new(change))));
     let state = |all: &VecDeque<Change>| {
         all.iter().find_map(|change| match change {
             Change::Bindings(one) => one.desired().state,

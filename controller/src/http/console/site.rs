@@ -44,7 +44,7 @@ pub(super) struct File {
 
 /// The file found for a request.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundFile<'a> {
     /// The file.
     pub(super) file: &'a File,
     zipped: bool,
@@ -52,7 +52,7 @@ pub(super) struct Found<'a> {
 
 /// The parts of a request that determine the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct FileRequest<'a> {
     /// The method.
     pub(super) method: &'a str,
     /// The path, as sent.
@@ -69,7 +69,7 @@ pub(super) struct Site {
     files: BTreeMap<String, File>,
 }
 
-impl Asked<'_> {
+impl FileRequest<'_> {
     /// Whether the request only reads.
     pub(super) fn only_reads(&self) -> bool {
         matches!(self.method, "GET" | "HEAD")
@@ -93,19 +93,19 @@ impl Site {
     }
 
     /// The file for a request: the one at its path, else, for browsers, the console's page, which interprets the path itself.
-    pub(super) fn find(&self, asked: Asked<'_>) -> Option<Found<'_>> {
-        if !asked.only_reads() {
+    pub(super) fn find(&self, request: FileRequest<'_>) -> Option<FoundFile<'_>> {
+        if !request.only_reads() {
             return None;
         }
-        let own = asked.path.trim_start_matches('/');
-        let file = match self.files.get(own).or_else(|| self.first_of(asked.path)) {
+        let own = request.path.trim_start_matches('/');
+        let file = match self.files.get(own).or_else(|| self.first_of(request.path)) {
             Some(file) => file,
-            None if asked.wants_page && !is_reserved(asked.path) => self.files.get(PAGE)?,
+            None if request.wants_page && !is_reserved(request.path) => self.files.get(PAGE)?,
             None => return None,
         };
-        Some(Found {
+        Some(FoundFile {
             file,
-            zipped: asked.takes_gzip && file.zipped.is_some(),
+            zipped: request.takes_gzip && file.zipped.is_some(),
         })
     }
 
@@ -180,7 +180,7 @@ fn kind(name: &str) -> (&'static str, bool) {
     }
 }
 
-impl Found<'_> {
+impl FoundFile<'_> {
     /// The bytes to send.
     pub(super) fn bytes(&self) -> Bytes {
         match (&self.file.zipped, self.zipped) {

@@ -11,7 +11,7 @@ use super::*;
 use crate::fixture;
 use crate::geo::Geo;
 use crate::reconcile::node_registry::NodeRegistry;
-use crate::reconcile::world::{Measured, Terms as WorldTerms};
+use crate::reconcile::world::{MeasuredRtts, Terms as WorldTerms};
 use crate::settings::GeoSettings;
 
 const NOW: Timestamp = Timestamp(1_000_000);
@@ -55,7 +55,7 @@ fn world(nodes: &[NodeStatus]) -> World {
         horizon: Millis::new(10_000.0),
     };
     let geo = Arc::new(Geo::open(&GeoSettings::default()).expect("no locations"));
-    World::new(&live, geo, Measured::default(), terms, NOW)
+    World::new(&live, geo, MeasuredRtts::default(), terms, NOW)
 }
 
 /// A call is expected to take 20 ms of work: 10 on these nodes.
@@ -69,8 +69,8 @@ fn profiles() -> Profiles {
     [(workflow().entry().name.clone(), profile)].into()
 }
 
-fn learn(learner: &mut Learner, nodes: &[NodeStatus]) -> Learnt {
-    let mut learnt = Learnt::default();
+fn learn(learner: &mut Learner, nodes: &[NodeStatus]) -> PredictionAccuracy {
+    let mut learnt = PredictionAccuracy::default();
     let (workflow, profiles) = (workflow(), profiles());
     let of = (&workflow, &profiles, &Variants::new());
     learner.learn(&world(nodes), &name(), of, NOW, &mut learnt);
@@ -111,7 +111,7 @@ fn only_calls_since_the_last_time_teach_anything() {
     learn(&mut learner, &[node("a", 10_000, 8.0)]);
     assert_eq!(
         learn(&mut learner, &[node("a", 10_000, 99.0)]),
-        Learnt::default()
+        PredictionAccuracy::default()
     );
     // An agent that started anew counts from nothing.
     let again = learn(&mut learner, &[node("a", 3, 8.0)]);
@@ -183,12 +183,21 @@ fn figures_that_are_none_count_for_nothing() {
     let mut odd = node("a", 10, f64::NAN);
     assert_eq!(
         learn(&mut Learner::new(1), &[odd.clone()]),
-        Learnt::default()
+        PredictionAccuracy::default()
     );
     odd.apps[0].phases = None;
-    assert_eq!(learn(&mut Learner::new(1), &[odd]), Learnt::default());
+    assert_eq!(
+        learn(&mut Learner::new(1), &[odd]),
+        PredictionAccuracy::default()
+    );
     let idle = node("a", 0, 10.0);
-    assert_eq!(learn(&mut Learner::new(1), &[idle]), Learnt::default());
+    assert_eq!(
+        learn(&mut Learner::new(1), &[idle]),
+        PredictionAccuracy::default()
+    );
     let never = node("a", 10, 1e300);
-    assert_eq!(learn(&mut Learner::new(1), &[never]), Learnt::default());
+    assert_eq!(
+        learn(&mut Learner::new(1), &[never]),
+        PredictionAccuracy::default()
+    );
 }

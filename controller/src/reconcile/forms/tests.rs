@@ -12,9 +12,9 @@ use fdn_scheduling::steer::Margin;
 use super::*;
 use crate::fixture;
 use crate::geo::Geo;
-use crate::reconcile::actual::Learnt;
+use crate::reconcile::actual::PredictionAccuracy;
 use crate::reconcile::profile_of;
-use crate::reconcile::world::{Measured, Terms as WorldTerms};
+use crate::reconcile::world::{MeasuredRtts, Terms as WorldTerms};
 use crate::settings::GeoSettings;
 
 const NOW: Timestamp = Timestamp(1_000_000);
@@ -110,7 +110,13 @@ fn world(nodes: &[NodeStatus]) -> World {
         horizon: Millis::new(10_000.0),
     };
     let geo = Arc::new(Geo::open(&GeoSettings::default()).expect("no locations"));
-    World::of(places.collect(), &alive, geo, Measured::default(), terms)
+    World::of(
+        places.collect(),
+        &alive,
+        geo,
+        MeasuredRtts::default(),
+        terms,
+    )
 }
 
 struct Rig {
@@ -132,9 +138,9 @@ impl Rig {
         }
     }
 
-    fn decide(&self, world: &World) -> Decided {
+    fn decide(&self, world: &World) -> FormDecisions {
         let (app, workflow, variants) = (name(), workflow(), two());
-        let asking = Asking {
+        let input = FormInput {
             app: Some(&app),
             workflow: &workflow,
             variants: &variants,
@@ -142,7 +148,7 @@ impl Rig {
             revision: self.revision,
             rate: self.rate,
         };
-        decide(world, &self.learner, &asking, self.now)
+        decide(world, &self.learner, &input, self.now)
     }
 
     /// A pass: learns, decides and keeps that.
@@ -150,7 +156,7 @@ impl Rig {
         let (world, workflow) = (world(nodes), workflow());
         let (profiles, variants) = (profiles(), two());
         let of = (&workflow, &profiles, &variants);
-        let mut learnt = Learnt::default();
+        let mut learnt = PredictionAccuracy::default();
         self.learner
             .learn(&world, &name(), of, self.now, &mut learnt);
         let decided = self.decide(&world);
@@ -322,8 +328,8 @@ fn plans_count_with_the_form_that_is_served() {
         "{factors:?}"
     );
     let serving = world.serving_in(None, of, &decided);
-    let bars = serving.bars(None).expect("one cluster is barred");
-    let barred: Vec<_> = (0..3).map(|at| bars.get(0, at)).collect();
+    let constraints = serving.constraints(None).expect("one cluster is barred");
+    let barred: Vec<_> = (0..3).map(|at| constraints.get(0, at)).collect();
     assert_eq!(barred, [None, None, Some(Exclusion::CannotServe)]);
     assert_eq!(
         (decided.form(0, 0), decided.form(0, 1)),
@@ -331,7 +337,7 @@ fn plans_count_with_the_form_that_is_served() {
     );
     // Without forms nothing is said at all.
     let none = Variants::new();
-    let asking = Asking {
+    let input = FormInput {
         app: None,
         workflow: &workflow,
         variants: &none,
@@ -339,7 +345,7 @@ fn plans_count_with_the_form_that_is_served() {
         revision: Revision::NONE,
         rate: 0.0,
     };
-    let plain = decide(&world, &rig.learner, &asking, NOW);
+    let plain = decide(&world, &rig.learner, &input, NOW);
     assert_eq!(
         plain.factors(&world, of, &Factors::default()),
         Factors::default()
@@ -421,7 +427,7 @@ fn explanations_say_what_nodes_were_told() {
     let rows = Rig::new(10.0).decide(&world).terms(&world, &workflow);
     let said = |told: &FormChoices| {
         let mut rows = rows.clone();
-        as_told(&mut rows, told);
+        mark_announced(&mut rows, told);
         let said = rows.into_iter().map(|row| (row.chosen, row.verdict));
         said.collect::<Vec<_>>()
     };

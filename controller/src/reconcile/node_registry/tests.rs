@@ -153,10 +153,10 @@ fn a_pass_that_began_before_a_node_was_let_in_does_not_forget_where_it_is() {
         admin: "192.0.2.9:81".parse().expect("address"),
         ..said.clone()
     };
-    live.let_in(said.node.clone(), Hosts::of(said.gateway, said.admin));
+    live.admit(said.node.clone(), Hosts::of(said.gateway, said.admin));
     live.set_admin_state(AdminState::default());
-    assert!(live.admin_state().is_at_home(&said));
-    assert!(!live.admin_state().is_at_home(&elsewhere));
+    assert!(live.admin_state().has_enrolled_hosts(&said));
+    assert!(!live.admin_state().has_enrolled_hosts(&elsewhere));
     live.set_admin_state(AdminState {
         removed: [said.node.clone()].into(),
         ..AdminState::default()

@@ -12,9 +12,9 @@ use crate::geo::Geo;
 use crate::reconcile::actual::Factors;
 use crate::reconcile::difference::{Difference, binding_rows, difference};
 use crate::reconcile::node_registry::NodeRegistry;
+use crate::reconcile::prefixes::DemandCriteria;
 use crate::reconcile::profile;
-use crate::reconcile::wanted::Measure;
-use crate::reconcile::world::{Measured, Presence, Terms};
+use crate::reconcile::world::{MeasuredRtts, Presence, Terms};
 use crate::reconcile::write::plan_rows;
 use crate::settings::{ClientLocation, GeoSettings};
 use crate::store::demand::DemandRow;
@@ -74,7 +74,7 @@ fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
     World::new(
         &live,
         geo,
-        Measured::default(),
+        MeasuredRtts::default(),
         Terms {
             margin: Margin::default(),
             bandwidth: Bandwidth::UNLIMITED,
@@ -88,7 +88,12 @@ fn workflow() -> Workflow {
     Workflow::single("hello".parse().expect("function"), VersionNumber::FIRST)
 }
 
-fn place_hello(world: &World, before: &Before<'_>, demand: &[&str], limit: usize) -> Placed {
+fn place_hello(
+    world: &World,
+    before: &PreviousPlans<'_>,
+    demand: &[&str],
+    limit: usize,
+) -> AppPlacement {
     let workflow = workflow();
     let app = "hello".parse().expect("app");
     let profiles = world.profiles(&app, &workflow, |_| {
@@ -105,23 +110,23 @@ fn place_hello(world: &World, before: &Before<'_>, demand: &[&str], limit: usize
     .expect("consistent")
 }
 
-fn cluster_of<'a>(placed: &'a Placed, client: &str) -> &'a str {
+fn cluster_of<'a>(placed: &'a AppPlacement, client: &str) -> &'a str {
     placed.bindings[&prefix(client)].0.as_str()
 }
 
 /// What was placed, as the rows it is stored in.
-fn rows(placed: &Placed) -> (Vec<PlanRow>, Vec<BindingRow>) {
+fn rows(placed: &AppPlacement) -> (Vec<PlanRow>, Vec<BindingRow>) {
     let app = "hello".parse().expect("app");
     let plans = plan_rows(&app, placed, Revision(1), NOW).expect("rows");
     (
         plans,
-        binding_rows(&app, &Before::default(), placed, Revision(1)),
+        binding_rows(&app, &PreviousPlans::default(), placed, Revision(1)),
     )
 }
 
 #[test]
 fn a_new_app_is_planned_for_every_known_location() {
-    let placed = place_hello(&world(nodes(), true), &Before::default(), &[], 100);
+    let placed = place_hello(&world(nodes(), true), &PreviousPlans::default(), &[], 100);
     assert_eq!(cluster_of(&placed, PARIS), "eu-west");
     assert_eq!(cluster_of(&placed, NEW_YORK), "us-east");
     let primaries: Vec<String> = placed.primaries().iter().map(ToString::to_string).collect();
@@ -131,7 +136,7 @@ fn a_new_app_is_planned_for_every_known_location() {
 
 #[test]
 fn without_locations_or_demand_there_is_a_plan_but_no_binding() {
-    let placed = place_hello(&world(nodes(), false), &Before::default(), &[], 100);
+    let placed = place_hello(&world(nodes(), false), &PreviousPlans::default(), &[], 100);
     assert_eq!(
         (
             placed.plans.len(),
@@ -146,7 +151,7 @@ fn without_locations_or_demand_there_is_a_plan_but_no_binding() {
 fn clients_that_see_the_clusters_alike_share_a_plan() {
     let placed = place_hello(
         &world(nodes(), true),
-        &Before::default(),
+        &PreviousPlans::default(),
         &["192.0.2.0/25", "192.0.2.128/26"],
         100,
     );
@@ -158,9 +163,9 @@ fn clients_that_see_the_clusters_alike_share_a_plan() {
 #[test]
 fn planning_twice_changes_nothing() {
     let world = world(nodes(), true);
-    let first = place_hello(&world, &Before::default(), &["10.0.0.0/24"], 100);
+    let first = place_hello(&world, &PreviousPlans::default(), &["10.0.0.0/24"], 100);
     let (plans, bindings) = rows(&first);
-    let before = Before::new(&plans, &bindings);
+    let before = PreviousPlans::new(&plans, &bindings);
     let second = place_hello(&world, &before, &["10.0.0.0/24"], 100);
     assert_eq!(difference(&before, &second), Difference::default());
     assert_eq!(
@@ -177,9 +182,9 @@ fn planning_twice_changes_nothing() {
 
 #[test]
 fn a_dead_cluster_is_left_at_once_and_a_small_gain_moves_nobody() {
-    let first = place_hello(&world(nodes(), true), &Before::default(), &[], 100);
+    let first = place_hello(&world(nodes(), true), &PreviousPlans::default(), &[], 100);
     let (plans, bindings) = rows(&first);
-    let before = Before::new(&plans, &bindings);
+    let before = PreviousPlans::new(&plans, &bindings);
     let mut drained = nodes();
     drained[0].draining = true;
     let placed = place_hello(&world(drained, true), &before, &[], 100);
@@ -196,9 +201,9 @@ fn a_dead_cluster_is_left_at_once_and_a_small_gain_moves_nobody() {
 
 #[test]
 fn when_nothing_fits_everything_stays() {
-    let first = place_hello(&world(nodes(), true), &Before::default(), &[], 100);
+    let first = place_hello(&world(nodes(), true), &PreviousPlans::default(), &[], 100);
     let (plans, bindings) = rows(&first);
-    let before = Before::new(&plans, &bindings);
+    let before = PreviousPlans::new(&plans, &bindings);
     let mut drained = nodes();
     drained.iter_mut().for_each(|node| node.draining = true);
     let placed = place_hello(&world(drained, true), &before, &[], 100);
@@ -208,7 +213,12 @@ fn when_nothing_fits_everything_stays() {
         "{:?}",
         placed.unplaced
     );
-    let fresh = place_hello(&world(Vec::new(), true), &Before::default(), &[], 100);
+    let fresh = place_hello(
+        &world(Vec::new(), true),
+        &PreviousPlans::default(),
+        &[],
+        100,
+    );
     assert_eq!((fresh.plans.len(), fresh.bindings.len()), (0, 0));
 }
 
@@ -216,7 +226,7 @@ fn when_nothing_fits_everything_stays() {
 fn bindings_are_bounded_and_demand_comes_first() {
     let placed = place_hello(
         &world(nodes(), true),
-        &Before::default(),
+        &PreviousPlans::default(),
         &["10.0.0.0/24", "10.0.1.0/24"],
         3,
     );
@@ -230,7 +240,7 @@ fn members_of_a_group_with_different_pasts_are_steered_apart() {
     let world = world(nodes(), false);
     let mut first = place_hello(
         &world,
-        &Before::default(),
+        &PreviousPlans::default(),
         &["10.0.0.0/24", "10.0.1.0/24"],
         100,
     );
@@ -246,7 +256,7 @@ fn members_of_a_group_with_different_pasts_are_steered_apart() {
         ("us-east".parse().expect("cluster"), "other".to_owned()),
     );
     let (plans, bindings) = rows(&first);
-    let before = Before::new(&plans, &bindings);
+    let before = PreviousPlans::new(&plans, &bindings);
     let placed = place_hello(&world, &before, &["10.0.0.0/24", "10.0.1.0/24"], 100);
     // Both clusters are as far from an unknown client: nobody gains by moving.
     assert_eq!(cluster_of(&placed, "10.0.0.0/24"), "eu-west");
@@ -285,8 +295,15 @@ fn a_chain_of_stages_goes_through_the_same_path() {
             )
         })
         .collect();
-    let placed =
-        place(&world, &workflow, &profiles, &Before::default(), [], 100).expect("consistent");
+    let placed = place(
+        &world,
+        &workflow,
+        &profiles,
+        &PreviousPlans::default(),
+        [],
+        100,
+    )
+    .expect("consistent");
     let plan = &placed.plans[&placed.bindings[&prefix(PARIS)].1];
     assert_eq!(plan.stages.len(), 2);
     assert!(
@@ -297,7 +314,7 @@ fn a_chain_of_stages_goes_through_the_same_path() {
         plan.stages
     );
     let (plans, bindings) = rows(&placed);
-    let again = Before::new(&plans, &bindings);
+    let again = PreviousPlans::new(&plans, &bindings);
     assert_eq!(
         again.stages(&workflow, prefix(PARIS)).expect("known").len(),
         2
@@ -307,9 +324,9 @@ fn a_chain_of_stages_goes_through_the_same_path() {
 /// Apps that a client near eu-west calls so often, planned together: where each is sent.
 fn together(
     world: &World,
-    apps: &[(f64, Option<&Before<'_>>, bool)],
+    apps: &[(f64, Option<&PreviousPlans<'_>>, bool)],
     moves: &mut Moves,
-) -> PlacedAll {
+) -> NetworkPlacement {
     let usual = Profile {
         work: Millis::new(10.0),
         ..profile(&fdn_core::manifest::Manifest::default())
@@ -321,18 +338,18 @@ fn together(
 fn together_as(
     world: &World,
     profile: Profile,
-    apps: &[(f64, Option<&Before<'_>>, bool)],
+    apps: &[(f64, Option<&PreviousPlans<'_>>, bool)],
     moves: &mut Moves,
-) -> PlacedAll {
+) -> NetworkPlacement {
     let workflow = workflow();
     let app = "hello".parse().expect("app");
     let profiles = world.profiles(&app, &workflow, |_| profile);
-    let none = Before::default();
+    let none = PreviousPlans::default();
     let serving = world.serving(None, &workflow, &profiles);
     let factors = Factors::default();
-    let plannings: Vec<Planning<'_>> = apps
+    let plannings: Vec<PlanInput<'_>> = apps
         .iter()
-        .map(|(rate, before, fixed)| Planning {
+        .map(|(rate, before, fixed)| PlanInput {
             workflow: &workflow,
             profiles: &profiles,
             serving: &serving,
@@ -340,7 +357,7 @@ fn together_as(
             dwelling: None,
             failovers: None,
             before: before.unwrap_or(&none),
-            demand: Wanted::alike([prefix(PARIS)], 1.0),
+            demand: DemandedPrefixes::uniform([prefix(PARIS)], 1.0),
             rate: Rate::per_second(*rate),
             fixed: *fixed,
         })
@@ -370,10 +387,10 @@ fn apps_make_room_for_each_other() {
         .collect();
     // The one with more work has the cluster nearby, though it comes second.
     assert_eq!(sent, ["us-east", "eu-west"]);
-    let asked = &placed.asked;
+    let loads = &placed.loads;
     let load = |cluster: &str| {
         let cluster: ClusterId = cluster.parse().expect("cluster");
-        asked[&cluster].load.erlangs()
+        loads[&cluster].load.erlangs()
     };
     assert!((load("us-east") - 6.0).abs() < 1e-9 && (load("eu-west") - 7.0).abs() < 1e-9);
     let quiet = together(
@@ -386,7 +403,7 @@ fn apps_make_room_for_each_other() {
         "eu-west"
     );
     // Explanations know of the waits that there are.
-    let known = eight_slots().with_asked(&placed.asked);
+    let known = eight_slots().with_loads(&placed.loads);
     let profiles = Profiles::new();
     let view = known.view(prefix(PARIS)).estimates;
     let work = |world: &World| {
@@ -438,17 +455,17 @@ fn memory_that_is_promised_to_others_keeps_apps_out_and_is_told() {
     let full = "has its memory promised to others: wants 3000 MiB memory, 1096 MiB free";
     assert!(of(2).unplaced[0].contains(full), "{:?}", of(2).unplaced);
     assert_eq!(placed.unplaced, 1);
-    assert_eq!(world.memory(&placed.asked), (6000.0, 8192.0));
+    assert_eq!(world.memory(&placed.loads), (6000.0, 8192.0));
     // The one in us-east is told why it is not nearer.
     let plan = of(0).plans.values().next().expect("a plan");
     let told = &plan.explanation.as_ref().expect("explained").candidates;
     let near = told.iter().find(|c| c.cluster.as_str() == "eu-west");
     assert_eq!(near.expect("listed").excluded.as_deref(), Some(full));
     // So is whoever asks later; where the app runs already, one client more needs nothing more.
-    let known = eight_slots().with_asked(&placed.asked);
+    let known = eight_slots().with_loads(&placed.loads);
     let profiles: Profiles = [(workflow().entry().name.clone(), profile(&manifest))].into();
     let view = known.view(prefix(PARIS)).estimates;
-    let asked = |runs: bool| {
+    let loads = |runs: bool| {
         let runs = |_: &StageName, _: &ClusterId| runs;
         let serving = Serving::default();
         known.steer(
@@ -459,16 +476,16 @@ fn memory_that_is_promised_to_others_keeps_apps_out_and_is_told() {
             &presence(&runs, &serving),
         )
     };
-    assert!(asked(false).is_err());
-    assert_eq!(asked(true).expect("room").entry.as_str(), "eu-west");
+    assert!(loads(false).is_err());
+    assert_eq!(loads(true).expect("room").entry.as_str(), "eu-west");
 }
 
 #[test]
 fn what_stays_as_it_is_still_counts() {
     let world = eight_slots();
-    let first = place_hello(&world, &Before::default(), &[PARIS], 1);
+    let first = place_hello(&world, &PreviousPlans::default(), &[PARIS], 1);
     let (plans, bindings) = rows(&first);
-    let before = Before::new(&plans, &bindings);
+    let before = PreviousPlans::new(&plans, &bindings);
     let apps = [(700.0, Some(&before), true), (700.0, None, false)];
     let placed = together(&world, &apps, &mut Moves::unlimited());
     assert!(placed.apps[0].is_none(), "nothing is planned for it");
@@ -481,7 +498,7 @@ fn what_stays_as_it_is_still_counts() {
 #[test]
 fn moves_for_a_gain_are_put_off_and_told() {
     let world = eight_slots();
-    let far = place_hello(&world, &Before::default(), &[PARIS], 1);
+    let far = place_hello(&world, &PreviousPlans::default(), &[PARIS], 1);
     let (mut plans, mut bindings) = rows(&far);
     let elsewhere: ClusterId = "us-east".parse().expect("cluster");
     plans[0]
@@ -489,7 +506,7 @@ fn moves_for_a_gain_are_put_off_and_told() {
         .values_mut()
         .for_each(|c| *c = elsewhere.clone());
     bindings[0].cluster = elsewhere;
-    let before = Before::new(&plans, &bindings);
+    let before = PreviousPlans::new(&plans, &bindings);
     let apps = [(1.0, Some(&before), false); 4];
     let mut moves = Moves::new(0.5, Millis::new(1000.0)).expect("settings");
     let placed = together(&world, &apps, &mut moves);
@@ -530,12 +547,12 @@ proptest::proptest! {
         let world = world(nodes, true);
         let demand: Vec<String> = clients.iter().map(|n| format!("10.0.{n}.0/24")).collect();
         let demand: Vec<&str> = demand.iter().map(String::as_str).collect();
-        let placed = place_hello(&world, &Before::default(), &demand, limit);
+        let placed = place_hello(&world, &PreviousPlans::default(), &demand, limit);
         proptest::prop_assert!(placed.bindings.len() <= limit);
         proptest::prop_assert!(placed.bindings.values().all(|(cluster, _)| serving.contains(cluster.as_str())));
         proptest::prop_assert!(placed.bindings.values().all(|(_, group)| placed.plans.contains_key(group)));
         let (plans, bindings) = rows(&placed);
-        let before = Before::new(&plans, &bindings);
+        let before = PreviousPlans::new(&plans, &bindings);
         let again = place_hello(&world, &before, &demand, limit);
         proptest::prop_assert_eq!(difference(&before, &again), Difference::default());
     }

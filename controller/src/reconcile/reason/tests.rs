@@ -12,10 +12,10 @@ use crate::fixture;
 use crate::geo::Geo;
 use crate::reconcile::actual::Factors;
 use crate::reconcile::difference::{Difference, binding_rows, difference};
-use crate::reconcile::place::{Before, Planning, place_all};
+use crate::reconcile::place::{PlanInput, PreviousPlans, place_all};
+use crate::reconcile::prefixes::DemandedPrefixes;
 use crate::reconcile::profile;
-use crate::reconcile::wanted::Wanted;
-use crate::reconcile::world::{Measured, Terms, World};
+use crate::reconcile::world::{MeasuredRtts, Terms, World};
 use crate::reconcile::write::plan_rows;
 use crate::settings::GeoSettings;
 
@@ -39,7 +39,7 @@ fn world(answering: &[&str], margin: f64) -> World {
         horizon: Millis::new(10_000.0),
     };
     let geo = Arc::new(Geo::open(&GeoSettings::default()).expect("no locations"));
-    World::of(places.into(), &alive, geo, Measured::default(), terms)
+    World::of(places.into(), &alive, geo, MeasuredRtts::default(), terms)
 }
 
 fn app() -> AppName {
@@ -49,7 +49,7 @@ fn app() -> AppName {
 /// The network's one app as it is kept from pass to pass: what was planned, what it says, and what is remembered of that.
 #[derive(Default)]
 struct Kept {
-    placed: Placed,
+    placed: AppPlacement,
     said: BTreeMap<String, PlanExplanation>,
     failovers: Failovers,
 }
@@ -62,10 +62,10 @@ impl Kept {
             |_: &fdn_core::workflow::Stage| profile(&fdn_core::manifest::Manifest::default());
         let profiles = world.profiles(&app(), &workflow, expected);
         let plans = plan_rows(&app(), &self.placed, Revision(1), Timestamp(0)).expect("rows");
-        let bindings = binding_rows(&app(), &Before::default(), &self.placed, Revision(1));
-        let before = Before::new(&plans, &bindings);
+        let bindings = binding_rows(&app(), &PreviousPlans::default(), &self.placed, Revision(1));
+        let before = PreviousPlans::new(&plans, &bindings);
         let client: ClientPrefix = "192.0.2.0/24".parse().expect("prefix");
-        let planning = Planning {
+        let planning = PlanInput {
             workflow: &workflow,
             profiles: &profiles,
             serving: &world.serving(None, &workflow, &profiles),
@@ -73,7 +73,7 @@ impl Kept {
             dwelling: None,
             failovers: self.failovers.of(&app()),
             before: &before,
-            demand: Wanted::alike([client], 1.0),
+            demand: DemandedPrefixes::uniform([client], 1.0),
             rate: Rate::per_second(1.0),
             fixed: false,
         };
@@ -179,7 +179,7 @@ fn plans_and_apps_that_are_gone_are_forgotten() {
     kept.pass(&world(&["eu-west"], 0.1), &mut Moves::unlimited());
     kept.pass(&world(&["us-east"], 0.1), &mut Moves::unlimited());
     assert_eq!(kept.failovers.of(&app()).map(BTreeMap::len), Some(1));
-    kept.failovers.note(&app(), &Placed::default());
+    kept.failovers.note(&app(), &AppPlacement::default());
     assert!(kept.failovers.of(&app()).is_none());
     kept.failovers.note(&app(), &kept.placed);
     let none = kept.failovers.of(&app()).is_none();

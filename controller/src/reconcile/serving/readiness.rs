@@ -15,7 +15,7 @@
 
 use fdn_core::image::ImageReference;
 use fdn_core::manifest::RuntimeKind;
-use fdn_core::serving::Served;
+use fdn_core::serving::ServingState;
 use fdn_core::{AppName, Millis};
 use fdn_scheduling::place::Exclusion;
 
@@ -26,14 +26,14 @@ const PULL: Millis = Millis::new(10_000.0);
 
 /// The time to bring one form of a function to a node that has nothing of it, by step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bringing {
+pub struct ProvisioningCost {
     kind: RuntimeKind,
     fetch: Millis,
     prepare: Millis,
     cold_start: Millis,
 }
 
-impl Bringing {
+impl ProvisioningCost {
     /// For an artifact of `bytes` over a link of `mb_per_s` (10^6 bytes per second). `compile` is the time that compiling took at the
     /// upload; `cold_start` is the start time of an instance.
     #[must_use]
@@ -72,31 +72,31 @@ impl Phases {
     pub fn readiness(
         &self,
         app: &AppName,
-        forms: &[Bringing],
+        forms: &[ProvisioningCost],
         at: usize,
     ) -> Result<Millis, Exclusion> {
         if self.nodes.get(at).is_none_or(|nodes| *nodes == 0) {
             return Ok(Millis::ZERO);
         }
-        let runs = |of: &&Bringing| self.forms[at][form(of.kind)];
-        let heard = self.apps.get(app);
-        let seen = heard.and_then(|heard| heard.get(&at));
-        let served = match (seen, heard) {
+        let runs = |of: &&ProvisioningCost| self.forms[at][form(of.kind)];
+        let by_cluster = self.apps.get(app);
+        let progress = by_cluster.and_then(|by_cluster| by_cluster.get(&at));
+        let served = match (progress, by_cluster) {
             (None, Some(others)) if !others.is_empty() => return Err(Exclusion::NotReady),
             _ => self.served(Some(app), at),
         };
-        if served == Served::Failed {
+        if served == ServingState::Failed {
             return Err(Exclusion::CannotServe);
         }
-        let time = |of: &Bringing| {
-            if heard.is_none() {
+        let time = |of: &ProvisioningCost| {
+            if by_cluster.is_none() {
                 return Millis::ZERO;
             }
-            let is_fetched = seen.is_some_and(|seen| seen.is_fetched);
-            let is_up = seen.is_some_and(|seen| seen.instances > 0);
+            let is_fetched = progress.is_some_and(|progress| progress.is_fetched);
+            let is_up = progress.is_some_and(|progress| progress.instances > 0);
             match served {
-                Served::Ready if is_up => Millis::ZERO,
-                Served::Ready => of.cold_start,
+                ServingState::Ready if is_up => Millis::ZERO,
+                ServingState::Ready => of.cold_start,
                 _ if is_fetched => of.prepare + of.cold_start,
                 _ => of.fetch + of.prepare + of.cold_start,
             }
@@ -146,9 +146,9 @@ mod tests {
     }
 
     /// 10 MB over 100 MB/s, compiled in 40 ms, started in 5.
-    fn component() -> Bringing {
+    fn component() -> ProvisioningCost {
         let (compile, cold) = (Millis::new(40.0), Millis::new(5.0));
-        Bringing::new(RuntimeKind::Wasm, 10_000_000, 100.0, compile, cold)
+        ProvisioningCost::new(RuntimeKind::Wasm, 10_000_000, 100.0, compile, cold)
     }
 
     fn failed() -> AppPhase {
@@ -198,13 +198,14 @@ mod tests {
     #[test]
     fn of_several_forms_the_one_that_is_there_first_counts_of_those_that_run() {
         let none = Millis::ZERO;
-        let image = Bringing::new(RuntimeKind::Docker, 200, 100.0, none, none);
+        let image = ProvisioningCost::new(RuntimeKind::Docker, 200, 100.0, none, none);
         let nodes = [NodeStatus {
             runtimes: Some([NodeRuntime::Docker].into()),
             ..node("a", Some(AppPhase::Fetching), 0)
         }];
-        let of =
-            |nodes: &[NodeStatus], forms: &[Bringing]| phases(nodes).readiness(&name(), forms, 0);
+        let of = |nodes: &[NodeStatus], forms: &[ProvisioningCost]| {
+            phases(nodes).readiness(&name(), forms, 0)
+        };
         let pulled = of(&nodes, &[component(), image]).expect("it runs there");
         assert!(pulled >= PULL, "{pulled}");
         let kind = RuntimeKind::Wasm;
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(of(&any, &[image, component()]), Ok(Millis::new(145.0)));
         assert_eq!(of(&any, &[]), Ok(Millis::ZERO), "nothing is known of it");
         // An archive is fetched as it is.
-        let archive = Bringing::new(RuntimeKind::Docker, 1_000_000, 100.0, none, none);
+        let archive = ProvisioningCost::new(RuntimeKind::Docker, 1_000_000, 100.0, none, none);
         assert_eq!(of(&nodes, &[archive]), Ok(Millis::new(10.0)));
     }
 }

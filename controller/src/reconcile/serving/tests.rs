@@ -48,8 +48,8 @@ fn serving(nodes: &[NodeStatus], stages: &[Holding]) -> Serving {
 /// What is closed, in the order of the clusters, to clients of one stage that are sent to `previous`.
 fn closed(serving: &Serving, previous: Option<usize>) -> [Option<Exclusion>; 3] {
     let previous = previous.map(|at| [ClusterIndex::new(at)]);
-    let bars = serving.bars(previous.as_ref().map(|p| p.as_slice()));
-    [0, 1, 2].map(|at| bars.and_then(|bars| bars.get(0, at)))
+    let constraints = serving.constraints(previous.as_ref().map(|p| p.as_slice()));
+    [0, 1, 2].map(|at| constraints.and_then(|constraints| constraints.get(0, at)))
 }
 
 /// A node of a cluster with so much GPU memory, and what it says of the app.
@@ -114,11 +114,15 @@ fn an_image_goes_only_where_a_node_runs_containers() {
         let serving = serving(&nodes, &[IMAGE]);
         assert_eq!(closed(&serving, previous), [none, None, None]);
     }
-    assert!(serving(&nodes, &[Holding::Calls]).bars(None).is_none());
+    assert!(
+        serving(&nodes, &[Holding::Calls])
+            .constraints(None)
+            .is_none()
+    );
     // Each stage for itself.
     let both = serving(&nodes, &[Holding::Calls, IMAGE]);
-    let bars = both.bars(None).expect("a is closed to the image");
-    assert_eq!((bars.get(0, 0), bars.get(1, 0)), (None, none));
+    let constraints = both.constraints(None).expect("a is closed to the image");
+    assert_eq!((constraints.get(0, 0), constraints.get(1, 0)), (None, none));
 }
 
 #[test]
@@ -193,7 +197,9 @@ fn only_nodes_that_can_run_it_are_room_for_it() {
     ];
     let share = |stage: Holding, at: usize| {
         let serving = serving(&nodes, &[stage]);
-        serving.bars(None).map_or(1.0, |bars| bars.share(0, at))
+        serving
+            .constraints(None)
+            .map_or(1.0, |constraints| constraints.share(0, at))
     };
     assert!((share(IMAGE, 0) - 6.0 / 14.0).abs() < 1e-9);
     assert_eq!((share(IMAGE, 1), share(IMAGE, 2)), (0.5, 1.0));

@@ -54,7 +54,7 @@ pub async fn artifact_end(
 
 /// An artifact stored for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredPeriod {
     /// The function.
     pub function: FunctionName,
     /// Its size in bytes, all forms together.
@@ -69,12 +69,12 @@ pub struct Kept {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn artifact_list_kept(
+pub async fn artifact_list_stored(
     connection: &mut AnyConnection,
     tenant: TenantId,
     from: Timestamp,
     to: Timestamp,
-) -> Result<Vec<Kept>, StoreError> {
+) -> Result<Vec<StoredPeriod>, StoreError> {
     let rows = sqlx::query(
         "SELECT function, size, CASE WHEN stored_at > $2 THEN stored_at ELSE $2 END AS kept_from, \
          CASE WHEN gone_at IS NOT NULL AND gone_at < $3 THEN gone_at ELSE $3 END AS kept_to \
@@ -88,7 +88,7 @@ pub async fn artifact_list_kept(
     .await?;
     rows.iter()
         .map(|row| {
-            Ok(Kept {
+            Ok(StoredPeriod {
                 function: parsed(row, "function")?,
                 size: number(row, "size")?,
                 from: Timestamp(number(row, "kept_from")?),

@@ -13,7 +13,7 @@ use crate::store::dialect::lock_shared;
 ///
 /// # Errors
 /// When the database fails.
-pub async fn clock_hold(connection: &mut AnyConnection) -> Result<Option<Month>, StoreError> {
+pub async fn clock_lock(connection: &mut AnyConnection) -> Result<Option<Month>, StoreError> {
     let text = lock_shared(
         "SELECT open_month FROM billing_clock WHERE id = 1",
         connection,

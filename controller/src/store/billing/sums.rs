@@ -1,6 +1,8 @@
 //! Sums of usage by hour and by day, changed in the same transaction that stores the batch.
 
-use fdn_core::billing::{BillingError, Deltas, Meter, Month, Place, Quantities, Slot, Used};
+use fdn_core::billing::{
+    BillingError, Deltas, Dimensions, Meter, Month, Quantities, Slot, UsageEntry,
+};
 use fdn_core::{TenantId, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
@@ -75,7 +77,7 @@ fn apply_text(table: &str, rows: usize) -> String {
 
 /// How sums are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// By app, function, region and cluster.
     Place,
     /// By one column.
@@ -103,7 +105,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     /// The quantities; with the place, if grouped by place.
-    pub used: Used,
+    pub used: UsageEntry,
     /// The column's value as text, if grouped by a column.
     pub name: String,
 }
@@ -115,7 +117,7 @@ pub struct Sum {
 pub async fn sums_list(
     connection: &mut AnyConnection,
     span: Span,
-    by: By,
+    by: GroupBy,
 ) -> Result<Vec<Sum>, StoreError> {
     // The text contains only constants; values are bound.
     let rows = sqlx::query(AssertSqlSafe(sums_text(by)))
@@ -137,13 +139,13 @@ fn halves(name: &str, expression: &str) -> String {
     )
 }
 
-fn sums_text(by: By) -> String {
+fn sums_text(by: GroupBy) -> String {
     let sums = METERS.map(|(name, _)| halves(name, name)).join(", ");
     let filter = "tenant = $1 AND period BETWEEN $2 AND $3 AND at >= $4 AND at < $5";
     let columns = match by {
-        By::Place => "app, function, region, cluster",
-        By::Column(name) => name,
-        By::All => return format!("SELECT {sums} FROM usage_days WHERE {filter}"),
+        GroupBy::Place => "app, function, region, cluster",
+        GroupBy::Column(name) => name,
+        GroupBy::All => return format!("SELECT {sums} FROM usage_days WHERE {filter}"),
     };
     format!(
         "SELECT {columns}, {sums} FROM usage_days WHERE {filter} GROUP BY {columns} ORDER BY {columns}"
@@ -165,24 +167,24 @@ fn quantities(row: &AnyRow) -> Result<Quantities, StoreError> {
     Ok(all)
 }
 
-fn sum(row: &AnyRow, by: By) -> Result<Sum, StoreError> {
+fn sum(row: &AnyRow, by: GroupBy) -> Result<Sum, StoreError> {
     use crate::store::row::parsed;
     let place = match by {
-        By::Place => Place {
+        GroupBy::Place => Dimensions {
             app: Some(parsed(row, "app")?),
             function: Some(parsed(row, "function")?),
             region: Some(parsed(row, "region")?),
             cluster: Some(parsed(row, "cluster")?),
         },
-        By::Column(_) | By::All => Place::default(),
+        GroupBy::Column(_) | GroupBy::All => Dimensions::default(),
     };
     let name = match by {
-        By::Column("at") => row.try_get::<i64, _>("at")?.to_string(),
-        By::Column(column) => row.try_get(column)?,
-        By::Place | By::All => String::new(),
+        GroupBy::Column("at") => row.try_get::<i64, _>("at")?.to_string(),
+        GroupBy::Column(column) => row.try_get(column)?,
+        GroupBy::Place | GroupBy::All => String::new(),
     };
     Ok(Sum {
-        used: Used {
+        used: UsageEntry {
             place,
             quantities: quantities(row)?,
         },

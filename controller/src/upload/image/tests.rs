@@ -74,7 +74,7 @@ fn layout(architectures: &[&str]) -> Vec<(String, Vec<u8>)> {
 fn judged(bytes: &[u8]) -> Result<Vec<(String, String)>, ImageError> {
     let mut file = tempfile::NamedTempFile::new().expect("file");
     file.write_all(bytes).expect("written");
-    let steps = judge(file.path(), ByteSize::from_mib(1))?;
+    let steps = validate(file.path(), ByteSize::from_mib(1))?;
     Ok(steps
         .into_iter()
         .map(|step| (step.step, step.result))

@@ -68,9 +68,9 @@ async fn jobs(walk: &mut Walk<'_>) {
     let mut write = state.store.begin().await.expect("a transaction");
     let row = fdn_controller::store::job::job_get(&mut write, id).await;
     let row = row.expect("read").expect("there");
-    let mut dead = row.course.clone();
+    let mut dead = row.progress.clone();
     dead.state = fdn_core::job::JobState::Dead;
-    let beside = fdn_controller::store::job::Beside {
+    let beside = fdn_controller::store::job::TransitionColumns {
         ended_at: row.ended_at,
         ..Default::default()
     };

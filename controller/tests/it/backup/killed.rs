@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use fdn_controller::backup::{KeysWanted, restore};
+use fdn_controller::backup::{KeyPolicy, restore};
 use fdn_controller::store::Store;
 use sqlx::AnyConnection;
 
@@ -85,7 +85,7 @@ async fn a_restore_that_was_killed_is_done_again() {
     let mut elsewhere = settings.clone();
     elsewhere.network.key_file = folder.path().join("key-2");
     elsewhere.network.token_file = folder.path().join("token-2");
-    let error = restore(&elsewhere, &place(&foreign), KeysWanted::Needed).await;
+    let error = restore(&elsewhere, &place(&foreign), KeyPolicy::Needed).await;
     let error = error.expect_err("of another archive").to_string();
     assert!(
         error.contains("are not of this archive") && error.contains("was killed here"),
@@ -93,7 +93,7 @@ async fn a_restore_that_was_killed_is_done_again() {
     );
     assert_eq!(objects(local), left);
     // A restore of the same archive succeeds, although the keys are there already.
-    restore(&settings, &place(&archive), KeysWanted::Needed)
+    restore(&settings, &place(&archive), KeyPolicy::Needed)
         .await
         .expect("restored");
     std::fs::copy(

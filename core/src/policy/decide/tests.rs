@@ -44,9 +44,9 @@ impl Counters for Fake {
         }
     }
 
-    fn used(&self) -> Used {
+    fn quota_usage(&self) -> QuotaUsage {
         self.asked.borrow_mut().push("used".into());
-        Used {
+        QuotaUsage {
             window: Window::at(NOW),
             day: self.used,
             month: self.used,
@@ -91,8 +91,8 @@ fn full() -> GatewaySpec {
     )
 }
 
-fn facts(address: &str) -> Facts<'static> {
-    Facts {
+fn facts(address: &str) -> RequestFacts<'static> {
+    RequestFacts {
         address: Some(address.parse().expect("address")),
         preflight: None,
         api_key: None,
@@ -119,11 +119,11 @@ fn without_a_policy_nothing_is_asked() {
 /// Each rule refuses before those after it are asked, and an admitted call is counted once.
 #[test]
 fn the_order_is_kept() {
-    let large = Facts {
+    let large = RequestFacts {
         content_length: Some(11),
         ..facts("192.0.2.1")
     };
-    let preflight = Facts {
+    let preflight = RequestFacts {
         preflight: Some(Preflight {
             origin: "https://b.example",
             method: "PUT",
@@ -132,13 +132,13 @@ fn the_order_is_kept() {
         bearer: None,
         ..facts("192.0.2.1")
     };
-    let none = Facts {
+    let none = RequestFacts {
         bearer: None,
         ..facts("192.0.2.1")
     };
     let here = || facts("192.0.2.1");
     let ok = Fake::default;
-    let cases: Vec<(Facts<'_>, Fake, Reason, &[&str])> = vec![
+    let cases: Vec<(RequestFacts<'_>, Fake, Reason, &[&str])> = vec![
         (facts("198.51.100.9"), ok(), Reason::Address, &[]),
         (preflight, ok(), Reason::Preflight, &[]),
         (none, ok(), Reason::NoCredentials, &[]),
@@ -235,7 +235,7 @@ fn refusals_say_when_to_come_again() {
 
 #[test]
 fn a_preflight_needs_no_credentials() {
-    let asked = Facts {
+    let asked = RequestFacts {
         preflight: Some(Preflight {
             origin: "https://a.example",
             method: "POST",
@@ -259,12 +259,12 @@ fn a_key_comes_in_either_field() {
         hash: Digest::of(text.as_bytes()),
         expires_at: None,
     });
-    let none = Facts {
+    let none = RequestFacts {
         bearer: None,
         ..facts("192.0.2.1")
     };
     let given = |api_key, bearer| {
-        let facts = Facts {
+        let facts = RequestFacts {
             api_key,
             bearer,
             ..none

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::id::InvocationId;
 use crate::unit::MebiBytes;
-use crate::usage::{CallFacts, Noted};
+use crate::usage::{CallFacts, InterimUsage};
 
 /// One call: when, of which version, how large, how often it was noted while it ran, whether its end was written.
 type Call = (u64, u8, u32, usize, bool);
@@ -50,7 +50,7 @@ fn records(n: usize, (at, version, size, notes, ended): Call) -> Vec<CallRecord>
             },
             ..used.clone()
         };
-        let before = std::mem::replace(&mut noted, Noted::of(&used));
+        let before = std::mem::replace(&mut noted, InterimUsage::of(&used));
         all.push(CallRecord {
             used,
             call: Some(CallFacts::default()),

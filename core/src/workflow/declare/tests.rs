@@ -17,13 +17,15 @@ stages:
   - { name: join, function: bundle, needs: [resize, sharpen, text] }
 ";
 
-fn third(function: &FunctionName, wanted: Wanted) -> Found {
+fn third(function: &FunctionName, wanted: VersionSelector) -> FunctionLookup {
     match (function.as_str(), wanted) {
-        ("ghost", _) => Found::NoFunction,
-        ("flow", _) => Found::IsWorkflow,
-        (_, Wanted::Number(number)) if number.get() > 3 => Found::NoVersion,
-        (_, Wanted::Number(number)) => Found::Version(number),
-        (_, Wanted::Current) => Found::Version(VersionNumber::try_from(3).expect("a number")),
+        ("ghost", _) => FunctionLookup::NoFunction,
+        ("flow", _) => FunctionLookup::IsWorkflow,
+        (_, VersionSelector::Number(number)) if number.get() > 3 => FunctionLookup::NoVersion,
+        (_, VersionSelector::Number(number)) => FunctionLookup::Version(number),
+        (_, VersionSelector::Current) => {
+            FunctionLookup::Version(VersionNumber::try_from(3).expect("a number"))
+        }
     }
 }
 

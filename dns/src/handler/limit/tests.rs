@@ -22,8 +22,8 @@ fn addr(text: &str) -> IpAddr {
 }
 
 /// The number of `n` requests at `now` that are answered.
-fn sent(limiter: &Limiter, now: u64, n: u16, asker: &str, class: Class, name: &[u8]) -> u16 {
-    let decide = |id| limiter.decide(now, addr(asker), class, name, id);
+fn sent(limiter: &Limiter, now: u64, n: u16, source: &str, class: Class, name: &[u8]) -> u16 {
+    let decide = |id| limiter.decide(now, addr(source), class, name, id);
     let all = (0..n).filter(|id| decide(*id) == Outcome::Send).count();
     u16::try_from(all).expect("few")
 }
@@ -148,8 +148,8 @@ fn forged_addresses_do_not_limit_others_while_buckets_are_enough() {
     // 1000 forged networks with one request each; then a legitimate client.
     for i in 0..1000u16 {
         let [high, low] = i.to_be_bytes();
-        let asker = IpAddr::from([11, high, low, 1]);
-        let _ = limiter.decide(0, asker, Class::Zone, b"", i);
+        let source = IpAddr::from([11, high, low, 1]);
+        let _ = limiter.decide(0, source, Class::Zone, b"", i);
     }
     assert_eq!(sent(&limiter, 0, 1, "10.0.0.1", Class::Zone, b""), 1);
 }
@@ -192,8 +192,8 @@ proptest! {
         let (mut now, mut passed) = (0, [0u64; 8]);
         for (network, gap) in requests {
             now += gap;
-            let asker = IpAddr::from([10, 0, network, 1]);
-            if limiter.decide(now, asker, Class::Zone, b"", 1) == Outcome::Send {
+            let source = IpAddr::from([10, 0, network, 1]);
+            if limiter.decide(now, source, Class::Zone, b"", 1) == Outcome::Send {
                 passed[usize::from(network)] += 1;
             }
         }

@@ -15,11 +15,11 @@ use nix::sys::socket::{
     sendmmsg, setsockopt, sockopt,
 };
 
-use super::{BATCH, Waiting};
+use super::{BATCH, PendingAnswer};
 
 /// An address of this machine, and the interface if the address alone is ambiguous (RFC 4007, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Local {
+pub(super) struct LocalAddress {
     address: IpAddr,
     interface: u32,
 }
@@ -28,7 +28,7 @@ pub(super) struct Local {
 ///
 /// # Errors
 /// When the system does not support that.
-pub fn tell_destinations(socket: &impl std::os::fd::AsFd, is_v4: bool) -> std::io::Result<()> {
+pub fn enable_packet_info(socket: &impl std::os::fd::AsFd, is_v4: bool) -> std::io::Result<()> {
     if is_v4 {
         setsockopt(socket, sockopt::Ipv4PacketInfo, &true)?;
     } else {
@@ -52,10 +52,10 @@ pub(super) fn headers(is_v4: bool) -> MultiHeaders<SockaddrStorage> {
 }
 
 /// The address that a datagram was sent to.
-pub(super) fn of(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<Local> {
+pub(super) fn of(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<LocalAddress> {
     message.cmsgs().ok()?.find_map(|control| match control {
         // Not the destination in the header, which may be a broadcast address, but the local address that the kernel would answer from.
-        ControlMessageOwned::Ipv4PacketInfo(info) => Some(Local {
+        ControlMessageOwned::Ipv4PacketInfo(info) => Some(LocalAddress {
             address: Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr)).into(),
             interface: 0,
         }),
@@ -67,7 +67,7 @@ pub(super) fn of(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<Local> {
             } else {
                 0
             };
-            (!address.is_multicast()).then_some(Local {
+            (!address.is_multicast()).then_some(LocalAddress {
                 address: address.into(),
                 interface,
             })
@@ -80,12 +80,12 @@ pub(super) fn of(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<Local> {
 pub(super) fn send(
     socket: &UdpSocket,
     headers: &mut MultiHeaders<SockaddrStorage>,
-    waiting: &mut [Waiting],
+    pending: &mut [PendingAnswer],
 ) {
-    waiting.sort_unstable_by_key(|one| one.local);
-    for group in waiting.chunk_by(|one, other| one.local == other.local) {
+    pending.sort_unstable_by_key(|one| one.local);
+    for group in pending.chunk_by(|one, other| one.local == other.local) {
         match group.first().and_then(|one| one.local) {
-            Some(Local {
+            Some(LocalAddress {
                 address: IpAddr::V4(address),
                 ..
             }) => {
@@ -103,7 +103,7 @@ pub(super) fn send(
                     &[ControlMessage::Ipv4PacketInfo(&info)],
                 );
             }
-            Some(Local {
+            Some(LocalAddress {
                 address: IpAddr::V6(address),
                 interface,
             }) => {
@@ -132,7 +132,7 @@ pub(super) fn send(
 fn send_together(
     socket: &UdpSocket,
     headers: &mut MultiHeaders<SockaddrStorage>,
-    group: &[Waiting],
+    group: &[PendingAnswer],
     from: &[ControlMessage<'_>],
 ) {
     let slices: [[IoSlice<'_>; 1]; BATCH] =

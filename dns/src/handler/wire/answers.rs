@@ -17,7 +17,7 @@ pub fn truncated(reply: &[u8]) -> Option<Vec<u8>> {
     out[6..HEADER].fill(0);
     for _ in 0..counts.iter().sum::<u32>() {
         let start = cursor.at;
-        if Seen::next(&mut cursor)?.kind == TYPE_OPT {
+        if RecordHeader::next(&mut cursor)?.kind == TYPE_OPT {
             out[HEADER - 1] = 1;
             out.extend_from_slice(&reply[start..cursor.at]);
         }
@@ -32,14 +32,14 @@ pub fn lifetime(reply: &[u8]) -> Option<u32> {
     let (mut cursor, [answers, authority, _]) = sections(reply)?;
     let mut shortest = None;
     for _ in 0..answers {
-        let ttl = Seen::next(&mut cursor)?.ttl;
+        let ttl = RecordHeader::next(&mut cursor)?.ttl;
         shortest = Some(shortest.map_or(ttl, |known: u32| known.min(ttl)));
     }
     if shortest.is_some() {
         return shortest;
     }
     for _ in 0..authority {
-        let record = Seen::next(&mut cursor)?;
+        let record = RecordHeader::next(&mut cursor)?;
         if record.kind == TYPE_SOA {
             // The minimum TTL is the last field (RFC 1035, section 3.3.13).
             let minimum = record.data.last_chunk().copied();
@@ -77,7 +77,7 @@ pub fn signature(reply: &[u8]) -> Option<Tsig<'_>> {
     let mut last = None;
     for _ in 0..counts.iter().sum::<u32>() {
         let start = cursor.at;
-        last = (Seen::next(&mut cursor)?.kind == TYPE_TSIG).then_some(start);
+        last = (RecordHeader::next(&mut cursor)?.kind == TYPE_TSIG).then_some(start);
     }
     Tsig::read(reply, last?)
 }
@@ -87,7 +87,7 @@ fn data_of_last(reply: &[u8]) -> Option<usize> {
     let (mut cursor, counts) = sections(reply)?;
     let mut last = None;
     for _ in 0..counts.iter().sum::<u32>() {
-        let record = Seen::next(&mut cursor)?;
+        let record = RecordHeader::next(&mut cursor)?;
         last = (record.kind == TYPE_OPT).then(|| cursor.at - record.data.len());
     }
     last.filter(|_| cursor.at == reply.len())
@@ -106,13 +106,13 @@ fn sections(reply: &[u8]) -> Option<(Cursor<'_>, [u32; 3])> {
 }
 
 /// A record that was skipped.
-struct Seen<'a> {
+struct RecordHeader<'a> {
     kind: u16,
     ttl: u32,
     data: &'a [u8],
 }
 
-impl<'a> Seen<'a> {
+impl<'a> RecordHeader<'a> {
     fn next(cursor: &mut Cursor<'a>) -> Option<Self> {
         let targets = HEADER..cursor.at;
         cursor.name(&targets)?;

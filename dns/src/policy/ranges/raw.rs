@@ -11,14 +11,14 @@ const CHUNK: usize = 4096;
 
 /// The number of prefixes of a stored table, by family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct PrefixCounts {
     /// IPv4.
     pub(crate) v4: usize,
     /// IPv6.
     pub(crate) v6: usize,
 }
 
-impl Counts {
+impl PrefixCounts {
     /// The length of the arrays in bytes; `None` if it overflows.
     pub(crate) fn bytes(self) -> Option<u64> {
         let v4 = self.v4.checked_mul(4 + 1 + 2)?;
@@ -83,8 +83,8 @@ impl<A: Address> Parts<A, u16> {
 
 impl Table<u16> {
     /// The number of prefixes, by family.
-    pub(crate) const fn counts(&self) -> Counts {
-        Counts {
+    pub(crate) const fn counts(&self) -> PrefixCounts {
+        PrefixCounts {
             v4: self.v4.addrs.len(),
             v6: self.v6.addrs.len(),
         }
@@ -101,7 +101,11 @@ impl Table<u16> {
     }
 
     /// Reads arrays of these lengths, which the caller has checked against the file's length, with values below `values`.
-    pub(crate) fn read(input: &mut impl Read, counts: Counts, values: usize) -> io::Result<Self> {
+    pub(crate) fn read(
+        input: &mut impl Read,
+        counts: PrefixCounts,
+        values: usize,
+    ) -> io::Result<Self> {
         let v4 = Parts {
             addrs: read_all(input, counts.v4, u32::from_le_bytes)?,
             lens: read_all(input, counts.v4, |[len]| len)?,

@@ -108,7 +108,7 @@ fn changes_count_only_in_an_unbroken_row() {
         Merged::Taken
     );
     // Changes that could not be applied are requested again.
-    desired.distrust(&"a".parse().expect("app"));
+    desired.forget_revision(&"a".parse().expect("app"));
     desired.snapshot(snapshot(10, vec![entry("a", 10, true)]), Timestamp(1));
     assert_eq!(
         (held(&desired), waiting(&desired)),
@@ -230,7 +230,7 @@ fn text_records_end_by_themselves() {
     let at = |now: u64| {
         (
             texts(&desired, now).len(),
-            desired.texts_end(Timestamp(now)),
+            desired.next_text_expiry(Timestamp(now)),
         )
     };
     assert_eq!(at(9), (3, Some(Timestamp(10))));

@@ -43,7 +43,7 @@ fn desired() -> DesiredState {
     let list = list.map(|(p, c)| (p.parse().expect("prefix"), c.parse().expect("cluster")));
     let table = Arc::new(Bindings::new(list).expect("few clusters"));
     for app in ["a", "b"] {
-        desired.settle(&app.parse().expect("app"), Arc::clone(&table));
+        desired.set_bindings(&app.parse().expect("app"), Arc::clone(&table));
     }
     desired
 }
@@ -52,9 +52,9 @@ fn desired() -> DesiredState {
 fn what_was_saved_is_loaded_and_shared_tables_stay_shared() {
     let dir = tempfile::tempdir().expect("folder");
     let deep = dir.path().join("a/b");
-    assert!(matches!(load(&deep).expect("usable"), Found::Nothing));
+    assert!(matches!(load(&deep).expect("usable"), LoadedState::Nothing));
     save(&deep, &desired()).expect("saved");
-    let Found::State(found) = load(&deep).expect("usable") else {
+    let LoadedState::State(found) = load(&deep).expect("usable") else {
         panic!("no state")
     };
     assert_eq!(*found, desired());
@@ -85,7 +85,7 @@ fn a_damaged_file_is_moved_aside() {
     damaged.extend((whole.len() - 60..whole.len()).map(flipped));
     for bytes in damaged {
         fs::write(&path, &bytes).expect("write");
-        let Found::Unreadable(aside, _) = load(dir.path()).expect("usable") else {
+        let LoadedState::Unreadable(aside, _) = load(dir.path()).expect("usable") else {
             panic!("not noticed")
         };
         assert!(aside.exists() && !path.exists());
@@ -100,7 +100,7 @@ fn the_file_of_an_earlier_build_is_read_and_replaced() {
         {"app":"gone","revision":9,"state":null}]}}"#;
     let old = dir.path().join(OLD_FILE);
     fs::write(&old, text).expect("written");
-    let Found::State(found) = load(dir.path()).expect("usable") else {
+    let LoadedState::State(found) = load(dir.path()).expect("usable") else {
         panic!("no state")
     };
     let apps: Vec<_> = found
@@ -114,7 +114,7 @@ fn the_file_of_an_earlier_build_is_read_and_replaced() {
     );
     save(dir.path(), &found).expect("saved");
     assert!(!old.exists());
-    let Found::State(again) = load(dir.path()).expect("usable") else {
+    let LoadedState::State(again) = load(dir.path()).expect("usable") else {
         panic!("no state")
     };
     assert_eq!(again, found);
@@ -122,6 +122,6 @@ fn the_file_of_an_earlier_build_is_read_and_replaced() {
     fs::remove_file(dir.path().join(FILE)).expect("removed");
     assert!(matches!(
         load(dir.path()).expect("usable"),
-        Found::Unreadable(..)
+        LoadedState::Unreadable(..)
     ));
 }

@@ -101,7 +101,7 @@ fn operator(network: &Network, folder: &Path) -> Terminal {
         ("NEW", new_folder(folder).display().to_string()),
         ("NEW_BROKER", folder.join("broker").display().to_string()),
     ];
-    let own = |program: &str| postgres::as_typed(program).expect("PostgreSQL is installed");
+    let own = |program: &str| postgres::shell_command(program).expect("PostgreSQL is installed");
     let mut programs = vec![
         ("fdn", runs("fdn")),
         ("fdn-controller", runs("fdn-controller")),
@@ -140,7 +140,7 @@ fn new_folder(folder: &Path) -> std::path::PathBuf {
     std::fs::set_permissions(folder, mode).expect("mode");
     let new = folder.join("postgresql");
     std::fs::create_dir(&new).expect("a folder");
-    let own = postgres::as_typed("initdb").expect("PostgreSQL is installed");
+    let own = postgres::shell_command("initdb").expect("PostgreSQL is installed");
     if own.starts_with("setpriv") {
         let status = Command::new("chown").arg("postgres").arg(&new).status();
         assert!(status.expect("chown runs").success());

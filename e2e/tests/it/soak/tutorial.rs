@@ -9,7 +9,7 @@ use anyhow::ensure;
 use fdn_e2e::tutorial::{Shell, Step, check, steps};
 use fdn_e2e::{Deadlines, Network, binary, root};
 use fdn_testkit::process::{Process, Program};
-use fdn_testkit::{docker, ports, turns, wait};
+use fdn_testkit::{docker, exclusive, ports, wait};
 
 /// What the page promises for its halves, fifteen minutes in all.
 const FIRST: Duration = Duration::from_secs(10 * 60);
@@ -157,7 +157,7 @@ async fn make_image(person: &Person) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_half_of_the_tutorial_holds_on_one_machine() {
-    let _turn = turns::turn().await;
+    let _turn = exclusive::lock().await;
     let folder = tempfile::tempdir().expect("a folder");
     let mut person = Person::new(folder.path());
     let engine = docker::socket().await;

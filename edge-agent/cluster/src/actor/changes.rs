@@ -5,7 +5,7 @@ use fdn_scheduling::instance::{Global, Node, NodeIndex};
 use tracing::{info, warn};
 
 use super::Actor;
-use super::directory::Given;
+use super::directory::IndexAllocation;
 use crate::head::{Election, ElectionAction, Epoch};
 use crate::host::Host;
 use crate::identity::{Key, Member, Tag};
@@ -25,24 +25,24 @@ impl<H: Host> Actor<H> {
         while !self.changes.is_empty() || !self.election_actions.is_empty() {
             for change in std::mem::take(&mut self.changes) {
                 match change {
-                    Change::Joined(member) => self.there(&member),
-                    Change::Gone(key) => self.gone(key),
-                    Change::Draining(key, draining) => self.draining(key, draining),
-                    Change::Condemned => self.begin_anew(),
+                    Change::Joined(member) => self.on_joined(&member),
+                    Change::Gone(key) => self.on_gone(key),
+                    Change::Draining(key, draining) => self.on_draining(key, draining),
+                    Change::Condemned => self.rejoin(),
                 }
                 self.acts_until = self.members.acts_until();
             }
             for action in std::mem::take(&mut self.election_actions) {
                 match action {
-                    ElectionAction::Tell(ballot) => {
+                    ElectionAction::Broadcast(ballot) => {
                         self.streams
-                            .send_all(&Body::Ballot(convert::ballot_out(ballot)));
+                            .send_all(&Body::Ballot(convert::encode_ballot(ballot)));
                     }
-                    ElectionAction::Answer(key, ballot) => {
-                        let body = Body::Ballot(convert::ballot_out(ballot));
+                    ElectionAction::Reply(key, ballot) => {
+                        let body = Body::Ballot(convert::encode_ballot(ballot));
                         self.streams.send(key.tag, body);
                     }
-                    ElectionAction::Changed(epoch, head) => self.headed(epoch, head),
+                    ElectionAction::Changed(epoch, head) => self.on_head_changed(epoch, head),
                 }
             }
         }
@@ -51,35 +51,35 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    fn there(&mut self, member: &Member) {
-        if self.knows(member.key) {
+    fn on_joined(&mut self, member: &Member) {
+        if self.is_registered(member.key) {
             return;
         }
         let issue = self.own.next_issue();
-        let given = self.directory.give(member, self.forgotten(), issue);
-        self.numbered(given, member);
-        if self.streams.leads_to(member.key.tag) {
-            self.attached(member.key);
+        let allocation = self.directory.assign(member, self.forgotten(), issue);
+        self.register_in_schedulers(allocation, member);
+        if self.streams.is_connected(member.key.tag) {
+            self.on_attached(member.key);
         }
     }
 
     /// Whether this incarnation of a process already has a number.
-    fn knows(&self, key: Key) -> bool {
+    fn is_registered(&self, key: Key) -> bool {
         let index = self.directory.index(key.tag);
         index.is_some_and(|index| self.directory.slot(index).key == key)
     }
 
-    fn numbered(&mut self, given: Given, member: &Member) {
+    fn register_in_schedulers(&mut self, allocation: IndexAllocation, member: &Member) {
         let count = self.directory.count();
-        match given {
-            Given::New(_) => {
+        match allocation {
+            IndexAllocation::New(_) => {
                 self.node.grow(count);
                 self.submitter.grow(count);
                 if let Some(global) = &mut self.global {
                     global.grow(member.capacity);
                 }
             }
-            Given::Again(index) => {
+            IndexAllocation::Reused(index) => {
                 self.node.returned(index);
                 self.submitter.returned(index);
                 if let Some(global) = &mut self.global {
@@ -90,12 +90,12 @@ impl<H: Host> Actor<H> {
     }
 
     /// Handles a node that was lost or has left: the schedulers continue without it.
-    pub(super) fn gone(&mut self, key: Key) {
+    pub(super) fn on_gone(&mut self, key: Key) {
         let Some(index) = self.directory.remove(self.now, key) else {
             return;
         };
         info!(node = %self.directory.slot(index).node, %key, "a node is gone");
-        self.schedulers_lose(index);
+        self.remove_from_schedulers(index);
         self.differing.retain(|tag| *tag != key.tag);
         self.differences.remove(&key.tag);
         if self.streams.key(key.tag) == Some(key) {
@@ -103,10 +103,10 @@ impl<H: Host> Actor<H> {
         }
         self.instances_lost(key.tag);
         // If it returns, its tasks may have been settled differently meanwhile.
-        self.ask_later(key.tag);
+        self.mark_unconfirmed(key.tag);
     }
 
-    fn schedulers_lose(&mut self, index: NodeIndex) {
+    fn remove_from_schedulers(&mut self, index: NodeIndex) {
         if index != self.index {
             self.node
                 .lost(self.now, index, &mut self.rng, &mut self.node_actions);
@@ -118,28 +118,28 @@ impl<H: Host> Actor<H> {
             self.now,
             index,
             &mut self.rng,
-            &mut self.origin_actions,
+            &mut self.submitter_actions,
             &mut self.settled,
         );
         self.settle_all();
     }
 
-    fn draining(&mut self, key: Key, draining: bool) {
+    fn on_draining(&mut self, key: Key, draining: bool) {
         if key == self.me.key {
             if draining {
-                self.keep_room();
+                self.reserve_free_room();
                 self.election.resign(key, &mut self.election_actions);
             } else {
-                self.give_room();
+                self.release_reserved_room();
             }
             // Others learn of it from the next list of members.
-            let gossip = convert::gossip_out(&self.members.gossip());
+            let gossip = convert::encode_gossip(&self.members.gossip());
             self.streams.send_all(&Body::Members(gossip));
         }
     }
 
     /// Handles a new head, or the loss of the head.
-    fn headed(&mut self, epoch: Epoch, head: Option<Key>) {
+    fn on_head_changed(&mut self, epoch: Epoch, head: Option<Key>) {
         self.hand_over();
         let Some(key) = head else {
             return;
@@ -153,7 +153,7 @@ impl<H: Host> Actor<H> {
             self.now,
             epoch.term(),
             &mut self.rng,
-            &mut self.origin_actions,
+            &mut self.submitter_actions,
             &mut self.settled,
         );
         self.settle_all();
@@ -161,7 +161,7 @@ impl<H: Host> Actor<H> {
 
     /// Makes a fresh start after the others have given this node up or refused it as it is: it joins again as the next incarnation. Its
     /// instances keep running; its scheduler starts without memory.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn rejoin(&mut self) {
         warn!(node = %self.me.node, key = %self.me.key, "the cluster has given this node up; it joins anew");
         self.metrics.rejoins.inc();
         let old = self.index;
@@ -177,8 +177,8 @@ impl<H: Host> Actor<H> {
         self.renew_hello();
         let issue = self.own.next_issue();
         let me = self.me.clone();
-        let given = self.directory.give(&me, self.forgotten(), issue);
-        let (Given::New(index) | Given::Again(index)) = given;
+        let allocation = self.directory.assign(&me, self.forgotten(), issue);
+        let (IndexAllocation::New(index) | IndexAllocation::Reused(index)) = allocation;
         self.index = index;
         let node = Node::new(
             index,
@@ -187,8 +187,8 @@ impl<H: Host> Actor<H> {
             self.settings.node(),
         );
         self.node = node.expect("these settings were used before");
-        self.numbered(given, &me);
-        self.schedulers_lose(old);
+        self.register_in_schedulers(allocation, &me);
+        self.remove_from_schedulers(old);
         self.node_actions.clear();
         self.contexts.clear();
         let gone: Vec<u32> = (0..)
@@ -227,13 +227,13 @@ impl<H: Host> Actor<H> {
                         self.now,
                         NodeIndex(index),
                         &mut self.rng,
-                        &mut self.origin_actions,
+                        &mut self.submitter_actions,
                         &mut self.settled,
                     );
                 }
             }
             let limit = self.settings.limits.placed;
-            self.own = super::own::Own::new(self.me.key.tag, limit);
+            self.own = super::own::OwnTasks::new(self.me.key.tag, limit);
             let patience = crate::clock::millis(self.settings.timing.election.as_duration());
             self.election = Election::new(self.now, patience);
         } else {
@@ -242,7 +242,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// Tells all members that this node leaves; from now on it no longer acts.
-    pub(super) fn say_goodbye(&mut self) {
+    pub(super) fn announce_leave(&mut self) {
         self.leaving = true;
         if self.members.is_joined() {
             self.streams.send_all(&Body::Leave(self.me.key.into()));
@@ -256,7 +256,7 @@ impl<H: Host> Actor<H> {
             address: member.address,
             status: self.members.status(self.now, member.key),
             draining: self.members.is_draining(member.key),
-            connected: self.streams.leads_to(member.key.tag) || member.key == self.me.key,
+            connected: self.streams.is_connected(member.key.tag) || member.key == self.me.key,
             capacity: member.capacity,
         };
         let head = self.election.head();
@@ -287,7 +287,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// Updates the gauges.
-    pub(super) fn show(&self) {
+    pub(super) fn update_gauges(&self) {
         let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let metrics = &self.metrics;
         let mut counts = [
@@ -306,7 +306,7 @@ impl<H: Host> Actor<H> {
         }
         metrics.quorum.set(self.acts().into());
         metrics.head.set(self.global.is_some().into());
-        metrics.epoch.set(self.election.known().epoch.0.into());
+        metrics.epoch.set(self.election.head_view().epoch.0.into());
         metrics.open.set(gauge(self.own.open()));
         metrics.held_back.set(gauge(self.submitter.held()));
         metrics

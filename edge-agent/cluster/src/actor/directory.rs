@@ -34,11 +34,11 @@ pub(super) struct Directory {
 
 /// How a new node got its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum IndexAllocation {
     /// The number is a new one.
     New(NodeIndex),
     /// The number was used by another node before.
-    Again(NodeIndex),
+    Reused(NodeIndex),
 }
 
 impl Directory {
@@ -71,7 +71,12 @@ impl Directory {
     }
 
     /// Assigns a number to a new member; numbers of nodes that went before `forgotten` may be reused.
-    pub(super) fn give(&mut self, member: &Member, forgotten: Millis, admitted_from: u64) -> Given {
+    pub(super) fn assign(
+        &mut self,
+        member: &Member,
+        forgotten: Millis,
+        admitted_from: u64,
+    ) -> IndexAllocation {
         let slot = Slot {
             key: member.key,
             node: member.node.clone(),
@@ -82,19 +87,21 @@ impl Directory {
             admits_from: None,
         };
         let is_free = |slot: &Slot| slot.gone.is_some_and(|gone| gone < forgotten);
-        let given = match self.slots.iter().position(is_free) {
+        let allocation = match self.slots.iter().position(is_free) {
             Some(at) => {
                 self.slots[at] = slot;
-                Given::Again(NodeIndex(u32::try_from(at).expect("there are fewer nodes")))
+                IndexAllocation::Reused(NodeIndex(
+                    u32::try_from(at).expect("there are fewer nodes"),
+                ))
             }
             None => {
                 self.slots.push(slot);
-                Given::New(NodeIndex(self.count() - 1))
+                IndexAllocation::New(NodeIndex(self.count() - 1))
             }
         };
-        let (Given::New(index) | Given::Again(index)) = given;
+        let (IndexAllocation::New(index) | IndexAllocation::Reused(index)) = allocation;
         self.by_tag.insert(member.key.tag, index);
-        given
+        allocation
     }
 
     /// Marks a node as gone; returns its number, if it had one.
@@ -134,12 +141,12 @@ mod tests {
         let mut directory = Directory::default();
         let ms = Millis::new;
         assert_eq!(
-            directory.give(&member(1, 1), ms(0.0), 0),
-            Given::New(NodeIndex(0))
+            directory.assign(&member(1, 1), ms(0.0), 0),
+            IndexAllocation::New(NodeIndex(0))
         );
         assert_eq!(
-            directory.give(&member(2, 1), ms(0.0), 5),
-            Given::New(NodeIndex(1))
+            directory.assign(&member(2, 1), ms(0.0), 5),
+            IndexAllocation::New(NodeIndex(1))
         );
         assert_eq!(
             directory.remove(ms(10.0), member(1, 1).key),
@@ -148,13 +155,13 @@ mod tests {
         assert_eq!(directory.remove(ms(10.0), member(1, 1).key), None);
         assert_eq!(directory.index(Tag::new(1)), None);
         assert_eq!(
-            directory.give(&member(1, 2), ms(10.0), 7),
-            Given::New(NodeIndex(2))
+            directory.assign(&member(1, 2), ms(10.0), 7),
+            IndexAllocation::New(NodeIndex(2))
         );
         assert_eq!(directory.index(Tag::new(1)), Some(NodeIndex(2)));
         assert_eq!(
-            directory.give(&member(3, 1), ms(10.1), 9),
-            Given::Again(NodeIndex(0))
+            directory.assign(&member(3, 1), ms(10.1), 9),
+            IndexAllocation::Reused(NodeIndex(0))
         );
         assert_eq!(directory.present().count(), 3);
         assert_eq!(directory.slot(NodeIndex(0)).admitted_from, 9);

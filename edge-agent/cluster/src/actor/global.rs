@@ -8,7 +8,7 @@ use super::Actor;
 use crate::clock::millis;
 use crate::host::Host;
 use crate::settings::Mode;
-use crate::stage::{Made, PreSchedulers};
+use crate::stage::{ListBatch, PreSchedulers};
 use crate::wire::proto::{self, Body};
 
 impl<H: Host> Actor<H> {
@@ -24,7 +24,7 @@ impl<H: Host> Actor<H> {
         }
         let stage = &self.settings.global;
         if stage.pre_schedulers > 0 {
-            match PreSchedulers::start(term, stage, &self.made, self.metrics.clone()) {
+            match PreSchedulers::start(term, stage, &self.batches, self.metrics.clone()) {
                 Ok(pool) => {
                     self.pre_schedulers = Some(pool);
                     global = global.with_lists(self.settings.lists());
@@ -56,7 +56,7 @@ impl<H: Host> Actor<H> {
         {
             self.next_snapshot =
                 self.now + millis(self.settings.timing.snapshot_every.as_duration());
-            self.tell_loads();
+            self.broadcast_loads();
         }
     }
 
@@ -90,7 +90,7 @@ impl<H: Host> Actor<H> {
         while (is_due || global.has_work())
             && let Some(wanted) = global.take(self.now, &mut self.global_actions)
         {
-            pool.give(wanted);
+            pool.enqueue(wanted);
         }
         if let Some(records) = global.records() {
             pool.send(records);
@@ -98,43 +98,43 @@ impl<H: Host> Actor<H> {
     }
 
     /// Commits lists from pre-schedulers: the nodes of each list are tried in the order of what is free now.
-    pub(super) fn listed(&mut self, made: &Made) {
+    pub(super) fn commit_lists(&mut self, batch: &ListBatch) {
         let (Some(global), Some(pool)) = (&mut self.global, &mut self.pre_schedulers) else {
             return;
         };
-        if global.term() != made.term {
+        if global.term() != batch.term {
             return;
         }
-        pool.done(made);
+        pool.done(batch);
         self.now = self.clock.now();
         if self.leaving || self.now >= self.acts_until {
             // Tasks that were handed out wait again once their lease has expired.
             return;
         }
-        for list in &made.lists {
+        for list in &batch.lists {
             let commit = global.commit(self.now, list, &mut self.global_actions);
             self.metrics.committed(&commit);
         }
     }
 
     /// Sends all nodes what the head believes to be free.
-    fn tell_loads(&mut self) {
+    fn broadcast_loads(&mut self) {
         let (Some(global), Some((epoch, _))) = (&self.global, self.election.head()) else {
             return;
         };
         let load = |(index, slot): (NodeIndex, &super::directory::Slot)| proto::Load {
             tag: slot.key.tag.get(),
-            free: global.believed(index).into(),
+            free: global.assumed_free(index).into(),
         };
         let loads = proto::Loads {
             epoch: epoch.0,
             loads: self.directory.present().map(load).collect(),
         };
-        self.take_loads(&loads);
+        self.apply_loads(&loads);
         self.streams.send_all(&Body::Loads(loads));
     }
 
-    pub(super) fn take_loads(&mut self, loads: &proto::Loads) {
+    pub(super) fn apply_loads(&mut self, loads: &proto::Loads) {
         let none = |slot: &super::directory::Slot| Load {
             capacity: slot.capacity,
             free: Resources::default(),

@@ -7,9 +7,11 @@ use tracing::debug;
 use super::{Actor, HeldContext};
 use crate::host::Host;
 use crate::identity::{Key, Tag};
-use crate::link::{FromLink, SessionId};
-use crate::wire::convert::{self, Unreadable, fence_in, refusal_in, report_in, task_in, time};
-use crate::wire::proto::{self, Body, Frame, Way};
+use crate::link::{LinkEvent, SessionId};
+use crate::wire::convert::{
+    self, Unreadable, decode_fence, decode_refusal, decode_report, decode_task, time,
+};
+use crate::wire::proto::{self, Body, Frame, TaskDelivery};
 
 /// Why a message was ignored.
 enum Ignored {
@@ -24,14 +26,14 @@ impl From<Unreadable> for Ignored {
 }
 
 impl<H: Host> Actor<H> {
-    pub(super) fn link_says(&mut self, event: FromLink) {
+    pub(super) fn on_link_event(&mut self, event: LinkEvent) {
         match event {
-            FromLink::Opened(opened) => self.opened(*opened),
-            FromLink::Frame(session, frame) => self.frame(session, frame),
-            FromLink::Closed(session) => {
+            LinkEvent::Opened(opened) => self.on_opened(*opened),
+            LinkEvent::Frame(session, frame) => self.frame(session, frame),
+            LinkEvent::Closed(session) => {
                 self.streams.closed(session);
             }
-            FromLink::Unreached(address) => self.streams.undialed(address, &mut self.rng),
+            LinkEvent::Unreached(address) => self.streams.on_disconnected(address, &mut self.rng),
         }
     }
 
@@ -40,7 +42,7 @@ impl<H: Host> Actor<H> {
             return;
         };
         self.metrics.messages_in.inc_by(frame.items.len() as u64);
-        self.members.heard(self.now, from);
+        self.members.record_contact(self.now, from);
         for item in frame.items {
             match item.body {
                 Some(body) => self.handle(from, body),
@@ -98,28 +100,28 @@ impl<H: Host> Actor<H> {
     fn between_members(&mut self, from: Key, body: Body) -> Result<(), Ignored> {
         match body {
             Body::Ping(ping) => {
-                let (opinions, known) = convert::opinions_in(&ping.opinions);
-                self.admitted(from, ping.admitted);
-                self.pinged(from, ping.sent, &opinions, known);
+                let (opinions, known) = convert::decode_opinions(&ping.opinions);
+                self.set_admits_from(from, ping.admitted);
+                self.on_ping(from, ping.sent, &opinions, known);
                 if let Some(sum) = ping.tally {
-                    self.tallied(from, sum);
+                    self.check_tally(from, sum);
                 }
             }
             Body::Ack(ack) => {
-                let (opinions, known) = convert::opinions_in(&ack.opinions);
-                self.admitted(from, ack.admitted);
+                let (opinions, known) = convert::decode_opinions(&ack.opinions);
+                self.set_admits_from(from, ack.admitted);
                 let (sent, clock) = (time(ack.sent)?, time(ack.clock)?);
-                self.acked(from, (sent, ack.granted), clock, &opinions, known);
+                self.on_ack(from, (sent, ack.granted), clock, &opinions, known);
             }
             Body::Members(members) => {
-                let gossip = convert::gossip_in(&members)?;
-                self.told_members(from, &gossip);
+                let gossip = convert::decode_gossip(&members)?;
+                self.on_members(from, &gossip);
             }
             Body::Ballot(ballot) => {
-                let ballot = convert::ballot_in(&ballot)?;
-                self.balloted(from, ballot);
+                let ballot = convert::decode_ballot(&ballot)?;
+                self.on_ballot(from, ballot);
             }
-            Body::Rejected(rejected) => self.rejected(from, &rejected),
+            Body::Rejected(rejected) => self.on_rejected(from, &rejected),
             Body::Leave(key) => {
                 if Key::from(key) == from {
                     self.members.left(from, &mut self.changes);
@@ -138,22 +140,22 @@ impl<H: Host> Actor<H> {
                     attempt: started.attempt,
                     by: from,
                 };
-                self.origin_hears(message, &started.hops);
+                self.submitter_receive(message, &started.hops);
             }
             Body::Refused(refused) => {
                 let message = ToSubmitter::Refused {
                     id: TaskId(refused.id),
                     attempt: refused.attempt,
-                    refusal: refusal_in(refused.refusal)?,
+                    refusal: decode_refusal(refused.refusal)?,
                 };
-                self.origin_hears(message, &[]);
+                self.submitter_receive(message, &[]);
             }
             Body::Broken(broken) => {
                 let message = ToSubmitter::Broken {
                     id: TaskId(broken.id),
                     attempt: broken.attempt,
                 };
-                self.origin_hears(message, &[]);
+                self.submitter_receive(message, &[]);
             }
             Body::Fenced(fenced) => {
                 let message = ToSubmitter::Fenced {
@@ -162,43 +164,43 @@ impl<H: Host> Actor<H> {
                     by: (!fenced.global).then_some(from),
                     started: fenced.started,
                 };
-                self.origin_hears(message, &[]);
+                self.submitter_receive(message, &[]);
             }
-            Body::Instance(instance) => self.instance_word(from, &instance)?,
-            Body::Recount(_) => self.recount(from),
-            Body::Running(running) => self.counted(from, &running),
+            Body::Instance(instance) => self.instance_message(from, &instance)?,
+            Body::Recount(_) => self.send_running(from),
+            Body::Running(running) => self.apply_running(from, &running),
             _ if !self.acts() => return Err(Ignored::Because("no majority")),
             Body::Task(task) => self.task(from, task)?,
             Body::Probe(probe) => self.probe(from, &probe)?,
-            Body::Reply(reply) => self.node_hears(ToNode::Reply {
+            Body::Reply(reply) => self.node_receive(ToNode::Reply {
                 id: TaskId(reply.id),
                 attempt: reply.attempt,
                 from,
                 yes: reply.yes,
             }),
-            Body::Release(release) => self.node_hears(ToNode::Release {
+            Body::Release(release) => self.node_receive(ToNode::Release {
                 id: TaskId(release.id),
                 attempt: release.attempt,
             }),
             Body::Fence(fence) if fence.epoch == 0 => {
-                let fence = fence_in(&fence)?;
-                self.node_hears(ToNode::Fence(fence));
+                let fence = decode_fence(&fence)?;
+                self.node_receive(ToNode::Fence(fence));
             }
             Body::Fence(fence) => {
                 self.is_for_this_head(fence.epoch)?;
-                let fence = fence_in(&fence)?;
-                self.global_hears(ToGlobal::Fence(fence));
+                let fence = decode_fence(&fence)?;
+                self.global_receive(ToGlobal::Fence(fence));
             }
             Body::Notice(notice) => {
                 self.is_for_this_head(notice.epoch)?;
-                let report = report_in(&notice.report, from, notice.epoch);
-                self.global_hears(ToGlobal::Notice(report));
+                let report = decode_report(&notice.report, from, notice.epoch);
+                self.global_receive(ToGlobal::Notice(report));
             }
             Body::Loads(loads) => {
                 let head = self.election.head();
                 let sender = self.directory.slot(from).key;
                 if head.is_some_and(|(epoch, key)| epoch.0 == loads.epoch && key == sender) {
-                    self.take_loads(&loads);
+                    self.apply_loads(&loads);
                 }
             }
             _ => return Err(Ignored::Because("out of place")),
@@ -206,12 +208,12 @@ impl<H: Host> Actor<H> {
         Ok(())
     }
 
-    fn node_hears(&mut self, message: ToNode<Resources>) {
+    fn node_receive(&mut self, message: ToNode<Resources>) {
         self.node
             .receive(self.now, message, &mut self.rng, &mut self.node_actions);
     }
 
-    fn global_hears(&mut self, message: ToGlobal<Resources>) {
+    fn global_receive(&mut self, message: ToGlobal<Resources>) {
         if let Some(global) = &mut self.global {
             global.receive(self.now, message, &mut self.global_actions);
         }
@@ -228,11 +230,11 @@ impl<H: Host> Actor<H> {
     }
 
     fn task(&mut self, from: NodeIndex, body: proto::Task) -> Result<(), Ignored> {
-        let way = Way::try_from(body.way).map_err(|_| Unreadable("way"))?;
+        let delivery = TaskDelivery::try_from(body.delivery).map_err(|_| Unreadable("way"))?;
         let (number, report, epoch) = (body.number, body.report, body.epoch);
-        let (task, context) = task_in(body, self.settings.limits.payload.as_usize())?;
+        let (task, context) = decode_task(body, self.settings.limits.payload.as_usize())?;
         let (id, attempt) = (task.id, task.attempt);
-        let is_for_global = matches!(way, Way::Forward | Way::Bounce);
+        let is_for_global = matches!(delivery, TaskDelivery::Forward | TaskDelivery::Bounce);
         if is_for_global {
             self.is_for_this_head(epoch)?;
         } else {
@@ -248,19 +250,19 @@ impl<H: Host> Actor<H> {
         } else {
             self.contexts.insert(id.0, kept);
         }
-        match way {
-            Way::Submit => self.node_hears(ToNode::Submit(task)),
-            Way::Hint => {
+        match delivery {
+            TaskDelivery::Submit => self.node_receive(ToNode::Submit(task)),
+            TaskDelivery::Hint => {
                 let hops = u8::try_from(number).map_err(|_| Unreadable("hops"))?;
-                self.node_hears(ToNode::Hint(task, hops));
+                self.node_receive(ToNode::Hint(task, hops));
             }
-            Way::Assign => self.node_hears(ToNode::Assign(task)),
-            Way::Place => self.node_hears(ToNode::Place(task, Term(epoch), number)),
-            Way::Forward => self.global_hears(ToGlobal::Forward(task, Term(epoch))),
-            Way::Bounce => {
+            TaskDelivery::Assign => self.node_receive(ToNode::Assign(task)),
+            TaskDelivery::Place => self.node_receive(ToNode::Place(task, Term(epoch), number)),
+            TaskDelivery::Forward => self.global_receive(ToGlobal::Forward(task, Term(epoch))),
+            TaskDelivery::Bounce => {
                 let report = report.ok_or(Unreadable("report"))?;
-                let report = report_in(&report, from, epoch);
-                self.global_hears(ToGlobal::Bounce(task, report));
+                let report = decode_report(&report, from, epoch);
+                self.global_receive(ToGlobal::Bounce(task, report));
             }
         }
         Ok(())
@@ -298,7 +300,7 @@ impl<H: Host> Actor<H> {
             return Err(Ignored::Because("older than this node"));
         }
         let deadline: Millis = time(probe.deadline)?;
-        self.node_hears(ToNode::Probe(Probe {
+        self.node_receive(ToNode::Probe(Probe {
             id,
             attempt: probe.attempt,
             leg: probe.leg,

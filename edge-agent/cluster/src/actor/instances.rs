@@ -8,70 +8,72 @@ use super::{Actor, End};
 use crate::host::Host;
 use crate::identity::Tag;
 use crate::wire::convert::Unreadable;
-use crate::wire::proto::{self, Body, Word};
+use crate::wire::proto::{self, Body, InstanceMessage};
 
 impl<H: Host> Actor<H> {
     /// Handles the host's report that an instance is gone.
     pub(super) fn ended(&mut self, end: End) {
         let id = end.task.0;
-        let Some(here) = self.running.remove(id) else {
+        let Some(entry) = self.running.remove(id) else {
             return;
         };
-        self.node.ended(here.running);
-        self.keep_room();
-        if here.submitter == self.me.key.tag {
+        self.node.ended(entry.running);
+        self.reserve_free_room();
+        if entry.submitter == self.me.key.tag {
             self.instance_ended(id, end.failed);
         } else {
-            let word = if end.failed {
-                Word::Failed
+            let message = if end.failed {
+                InstanceMessage::Failed
             } else {
-                Word::Ended
+                InstanceMessage::Ended
             };
-            self.say(here.submitter, id, word);
+            self.send_instance_message(entry.submitter, id, message);
         }
     }
 
-    fn say(&mut self, to: Tag, id: u64, word: Word) {
+    fn send_instance_message(&mut self, to: Tag, id: u64, message: InstanceMessage) {
         let instance = proto::Instance {
             id,
-            word: word.into(),
+            message: message.into(),
         };
         self.send_to(to, Body::Instance(instance));
     }
 
     /// Handles a message about an instance, from the node where it runs or from its submitter.
-    pub(super) fn instance_word(
+    pub(super) fn instance_message(
         &mut self,
         from: NodeIndex,
         instance: &proto::Instance,
     ) -> Result<(), Unreadable> {
         let tag = self.directory.slot(from).key.tag;
         let id = instance.id;
-        match Word::try_from(instance.word).map_err(|_| Unreadable("word"))? {
-            Word::Ended => self.instance_ended(id, false),
-            Word::Failed => self.instance_ended(id, true),
-            Word::Held => {
-                let word = if self.keeps(id, from) {
-                    Word::Keep
+        match InstanceMessage::try_from(instance.message).map_err(|_| Unreadable("word"))? {
+            InstanceMessage::Ended => self.instance_ended(id, false),
+            InstanceMessage::Failed => self.instance_ended(id, true),
+            InstanceMessage::Held => {
+                let message = if self.should_keep(id, from) {
+                    InstanceMessage::Keep
                 } else {
-                    Word::Surplus
+                    InstanceMessage::Surplus
                 };
-                self.say(tag, id, word);
+                self.send_instance_message(tag, id, message);
             }
-            Word::Keep => {
-                if let Some(here) = self
+            InstanceMessage::Keep => {
+                if let Some(entry) = self
                     .running
                     .get_mut(id)
-                    .filter(|here| here.submitter == tag)
+                    .filter(|entry| entry.submitter == tag)
                 {
-                    here.unconfirmed = false;
+                    entry.unconfirmed = false;
                 }
             }
-            Word::Surplus => {
-                let here = self.running.get_mut(id);
-                if let Some(here) = here.filter(|here| here.submitter == tag && here.unconfirmed) {
+            InstanceMessage::Surplus => {
+                let entry = self.running.get_mut(id);
+                if let Some(entry) =
+                    entry.filter(|entry| entry.submitter == tag && entry.unconfirmed)
+                {
                     // The submitter may answer several questions: the instance is ended only once.
-                    here.unconfirmed = false;
+                    entry.unconfirmed = false;
                     self.metrics.surplus.inc();
                     self.host.end(TaskId(id));
                 }
@@ -81,56 +83,56 @@ impl<H: Host> Actor<H> {
     }
 
     /// The process that requested these instances is gone: if it returns, it must be asked whether it still wants them.
-    pub(super) fn ask_later(&mut self, submitter: Tag) {
+    pub(super) fn mark_unconfirmed(&mut self, submitter: Tag) {
         self.running
             .values_mut()
-            .filter(|here| here.submitter == submitter)
-            .for_each(|here| {
-                here.unconfirmed = true;
+            .filter(|entry| entry.submitter == submitter)
+            .for_each(|entry| {
+                entry.unconfirmed = true;
             });
     }
 
     /// After one of the two was given up and is a member again: asks the submitter whether it still wants its instances here.
-    pub(super) fn ask_about_instances(&mut self, submitter: Tag) {
-        for id in self.running.ids(submitter, |_, here| here.unconfirmed) {
-            self.say(submitter, id, Word::Held);
+    pub(super) fn request_confirmations(&mut self, submitter: Tag) {
+        for id in self.running.ids(submitter, |_, entry| entry.unconfirmed) {
+            self.send_instance_message(submitter, id, InstanceMessage::Held);
         }
     }
 
     /// Passes the running instances to the scheduler of a new incarnation.
     pub(super) fn adopt_instances(&mut self) {
-        self.kept.clear();
+        self.drain_reservations.clear();
         for id in self.running.all() {
-            let Some(here) = self.running.get_mut(id) else {
+            let Some(entry) = self.running.get_mut(id) else {
                 continue;
             };
-            if let Some(running) = self.node.adopt(here.demand) {
-                here.running = running;
-                here.unconfirmed = true;
+            if let Some(running) = self.node.adopt(entry.demand) {
+                entry.running = running;
+                entry.unconfirmed = true;
             } else {
                 self.running.remove(id);
                 warn!(task = id, "an instance has no room any more and is ended");
                 self.host.end(TaskId(id));
             }
         }
-        self.keep_room();
+        self.reserve_free_room();
     }
 
     /// While the node drains, keeps all free room from being used for instances.
-    pub(super) fn keep_room(&mut self) {
+    pub(super) fn reserve_free_room(&mut self) {
         if self.members.is_draining(self.me.key) {
             let free = self.node.free();
             if free != Resources::default()
                 && let Some(kept) = self.node.adopt(free)
             {
-                self.kept.push(kept);
+                self.drain_reservations.push(kept);
             }
         }
     }
 
     /// Releases the room that was kept.
-    pub(super) fn give_room(&mut self) {
-        for kept in self.kept.drain(..) {
+    pub(super) fn release_reserved_room(&mut self) {
+        for kept in self.drain_reservations.drain(..) {
             self.node.ended(kept);
         }
     }

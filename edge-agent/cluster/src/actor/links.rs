@@ -67,7 +67,7 @@ impl Streams {
         self.by_tag.get(&tag).map(|link| link.key)
     }
 
-    pub(super) fn leads_to(&self, tag: Tag) -> bool {
+    pub(super) fn is_connected(&self, tag: Tag) -> bool {
         self.by_tag.contains_key(&tag)
     }
 
@@ -164,7 +164,7 @@ impl Streams {
     }
 
     /// Handles the end of a connection to an address, or a failed attempt.
-    pub(super) fn undialed(&mut self, address: SocketAddr, rng: &mut impl Rng) {
+    pub(super) fn on_disconnected(&mut self, address: SocketAddr, rng: &mut impl Rng) {
         let most = self.links.settings.timing.reconnect_most.as_duration();
         let attempts = self.dials.entry(address).or_default();
         attempts.under_way = false;
@@ -178,7 +178,7 @@ impl Streams {
     }
 
     /// Resets the back-off of an address after a successful connection.
-    pub(super) fn reached(&mut self, address: SocketAddr) {
+    pub(super) fn reset_backoff(&mut self, address: SocketAddr) {
         if let Some(attempts) = self.dials.get_mut(&address) {
             attempts.failed = 0;
         }

@@ -5,7 +5,7 @@ use fdn_scheduling::instance::NodeIndex;
 use tracing::{debug, info};
 
 use super::Actor;
-use crate::head::{Ballot, Known};
+use crate::head::{Ballot, HeadView};
 use crate::host::Host;
 use crate::identity::Key;
 use crate::link::{Opened, hello};
@@ -15,9 +15,9 @@ use crate::wire::proto::{self, Body};
 
 impl<H: Host> Actor<H> {
     /// Handles a new stream on which the other side has identified itself.
-    pub(super) fn opened(&mut self, opened: Opened) {
+    pub(super) fn on_opened(&mut self, opened: Opened) {
         let member = opened.member.clone();
-        self.streams.reached(member.address);
+        self.streams.reset_backoff(member.address);
         if member.node == self.me.node {
             // This node's own address among the seeds, or another process under its name.
             opened.closer.cancel();
@@ -30,7 +30,7 @@ impl<H: Host> Actor<H> {
         }
         if !self.members.is_joined() {
             if self.members.get(key).is_some() {
-                self.attached(key);
+                self.on_attached(key);
             }
             return;
         }
@@ -45,11 +45,11 @@ impl<H: Host> Actor<H> {
                         member,
                     }];
                     self.streams
-                        .send_all(&Body::Members(convert::gossip_out(&gossip)));
+                        .send_all(&Body::Members(convert::encode_gossip(&gossip)));
                 }
-                let all = convert::gossip_out(&self.members.gossip());
+                let all = convert::encode_gossip(&self.members.gossip());
                 self.streams.send(key.tag, Body::Members(all));
-                self.attached(key);
+                self.on_attached(key);
             }
             Err(refusal) => {
                 // The refusal may still have shown that an earlier process of that name is over.
@@ -70,9 +70,9 @@ impl<H: Host> Actor<H> {
 
     /// Handles a new stream to a member: both sides learn at once from which attempt on they may start each other's tasks, and exchange
     /// grants.
-    pub(super) fn attached(&mut self, key: Key) {
+    pub(super) fn on_attached(&mut self, key: Key) {
         if self.number(key).is_some() {
-            self.ask_about_instances(key.tag);
+            self.request_confirmations(key.tag);
             self.ping(key);
         }
     }
@@ -84,7 +84,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// Notes from which attempt on a member starts tasks of this node.
-    pub(super) fn admitted(&mut self, from: Key, first: Option<u64>) {
+    pub(super) fn set_admits_from(&mut self, from: Key, first: Option<u64>) {
         if let (Some(index), Some(_)) = (self.number(from), first) {
             self.directory.slot_mut(index).admits_from = first;
         }
@@ -96,10 +96,10 @@ impl<H: Host> Actor<H> {
         Some(self.directory.slot(index).admitted_from)
     }
 
-    pub(super) fn rejected(&mut self, from: Key, rejected: &proto::Rejected) {
+    pub(super) fn on_rejected(&mut self, from: Key, rejected: &proto::Rejected) {
         debug!(%from, reason = rejected.reason, "not admitted");
         if !self.members.is_joined() && rejected.renew {
-            self.begin_anew();
+            self.rejoin();
         }
         self.streams.drop_link(from.tag);
     }
@@ -108,7 +108,7 @@ impl<H: Host> Actor<H> {
     pub(super) fn ping_all(&mut self) {
         let keys: Vec<Key> = self.members.members().map(|member| member.key).collect();
         for key in keys {
-            if key != self.me.key && self.streams.leads_to(key.tag) {
+            if key != self.me.key && self.streams.is_connected(key.tag) {
                 self.ping(key);
             }
         }
@@ -118,37 +118,37 @@ impl<H: Host> Actor<H> {
         let opinions = self.members.opinions(self.now);
         let ping = proto::Ping {
             sent: self.now.get(),
-            opinions: convert::opinions_out(&opinions, self.election.known()),
+            opinions: convert::encode_opinions(&opinions, self.election.head_view()),
             admitted: self.admits(to),
             tally: Some(self.running.sum(to.tag)),
         };
         self.streams.send(to.tag, Body::Ping(ping));
     }
 
-    pub(super) fn pinged(&mut self, from: Key, sent: f64, opinions: &Opinions, known: Known) {
+    pub(super) fn on_ping(&mut self, from: Key, sent: f64, opinions: &Opinions, known: HeadView) {
         if !self.members.is_joined() || self.leaving {
             return;
         }
         let granted = self
             .members
-            .pinged(self.now, from, opinions, &mut self.changes);
+            .on_ping(self.now, from, opinions, &mut self.changes);
         let mine = self.members.opinions(self.now);
         let ack = proto::Ack {
             sent,
             granted,
             clock: self.now.get(),
             admitted: self.admits(from),
-            opinions: convert::opinions_out(&mine, self.election.known()),
+            opinions: convert::encode_opinions(&mine, self.election.head_view()),
         };
         self.streams.send(from.tag, Body::Ack(ack));
         if self.members.get(from).is_none() {
             // The sender believes that it is a member; from the list it learns that it is not.
-            let all = convert::gossip_out(&self.members.gossip());
+            let all = convert::encode_gossip(&self.members.gossip());
             self.streams.send(from.tag, Body::Members(all));
             return;
         }
         self.compare(from, opinions.digest, mine.digest);
-        self.hear_of_head(from, known);
+        self.update_head(from, known);
     }
 
     /// Sends the list of members if the lists differ at two pings in a row: a shorter difference is only gossip in transit.
@@ -160,7 +160,7 @@ impl<H: Host> Actor<H> {
             }
             (false, Some(at)) => {
                 self.differing.swap_remove(at);
-                let all = convert::gossip_out(&self.members.gossip());
+                let all = convert::encode_gossip(&self.members.gossip());
                 self.streams.send(from.tag, Body::Members(all));
             }
             (false, None) => self.differing.push(from.tag),
@@ -168,9 +168,9 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    fn hear_of_head(&mut self, from: Key, known: Known) {
+    fn update_head(&mut self, from: Key, known: HeadView) {
         if self.members.is_joined() {
-            self.election.told(
+            self.election.receive_view(
                 self.now,
                 from,
                 known,
@@ -180,7 +180,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    pub(super) fn balloted(&mut self, from: Key, ballot: Ballot) {
+    pub(super) fn on_ballot(&mut self, from: Key, ballot: Ballot) {
         if self.members.is_joined() {
             self.election.receive(
                 self.now,
@@ -192,17 +192,17 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    pub(super) fn acked(
+    pub(super) fn on_ack(
         &mut self,
         from: Key,
         (sent, granted): (Millis, bool),
         clock: Millis,
         opinions: &Opinions,
-        known: Known,
+        known: HeadView,
     ) {
         let answer = (sent, granted);
         self.members
-            .answered(self.now, from, answer, opinions, &mut self.changes);
+            .on_ack(self.now, from, answer, opinions, &mut self.changes);
         // That sorts all leases, so it is not done for each answer: the next tick takes the new leases into account, and until then the value
         // is earlier than the truth.
         if !self.acts() || !opinions.condemned.is_empty() {
@@ -213,35 +213,35 @@ impl<H: Host> Actor<H> {
         self.metrics
             .clock_apart
             .set(apart.max(self.metrics.clock_apart.get() * 0.99));
-        self.hear_of_head(from, known);
+        self.update_head(from, known);
     }
 
     /// Handles a list of members.
-    pub(super) fn told_members(&mut self, from: Key, gossip: &[Gossip]) {
+    pub(super) fn on_members(&mut self, from: Key, gossip: &[Gossip]) {
         let was_joined = self.members.is_joined();
         self.members
             .learn(self.now, from, gossip, &mut self.changes);
         self.apply_changes();
         if !was_joined && self.members.is_joined() {
             info!(node = %self.me.node, key = %self.me.key, members = self.members.len(), "joined the cluster");
-            self.joined();
+            self.on_self_joined();
         }
     }
 
     /// Handles that this node has become a member: nodes that it knew before and that are not members are gone.
-    pub(super) fn joined(&mut self) {
+    pub(super) fn on_self_joined(&mut self) {
         self.renew_hello();
         self.acts_until = self.members.acts_until();
         let present = self.directory.present();
         let known: Vec<Key> = present.map(|(_, slot)| slot.key).collect();
         for key in known {
             if self.members.get(key).is_none() {
-                self.gone(key);
-            } else if self.streams.leads_to(key.tag) {
-                self.attached(key);
+                self.on_gone(key);
+            } else if self.streams.is_connected(key.tag) {
+                self.on_attached(key);
             }
         }
-        self.ask_about_instances(self.me.key.tag);
+        self.request_confirmations(self.me.key.tag);
     }
 
     /// Handles an operator's statement that a node is dead for good.
@@ -250,18 +250,18 @@ impl<H: Host> Actor<H> {
         if let Some(key) = member.map(|member| member.key) {
             self.members.left(key, &mut self.changes);
             self.apply_changes();
-            let gossip = convert::gossip_out(&self.members.gossip());
+            let gossip = convert::encode_gossip(&self.members.gossip());
             self.streams.send_all(&Body::Members(gossip));
         }
     }
 
     pub(super) fn renew_hello(&self) {
-        let said = hello(&self.cluster, &self.me, self.members.is_joined());
+        let message = hello(&self.cluster, &self.me, self.members.is_joined());
         let shared = self.streams.shared();
         *shared
             .hello
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = said;
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = message;
     }
 
     /// Does the periodic work.
@@ -269,7 +269,7 @@ impl<H: Host> Actor<H> {
         self.members.tick(self.now, &mut self.changes);
         self.apply_changes();
         self.acts_until = self.members.acts_until();
-        self.reach_others();
+        self.connect_to_members();
         if self.members.is_joined() {
             self.election.tick(
                 self.now,
@@ -283,11 +283,11 @@ impl<H: Host> Actor<H> {
                 self.next_ping = self.now + crate::clock::millis(every);
             }
         }
-        self.show();
+        self.update_gauges();
     }
 
     /// Connects to the nodes to which this node should be connected.
-    fn reach_others(&mut self) {
+    fn connect_to_members(&mut self) {
         let own = self.me.address;
         let seeds = self.settings.seeds.clone();
         if !self.members.is_joined() {
@@ -306,8 +306,8 @@ impl<H: Host> Actor<H> {
             let found_after = crate::clock::millis(self.settings.timing.found_after.as_duration());
             if self.settings.founder && self.now > self.joining_since + found_after {
                 info!(node = %self.me.node, "no seed has answered: this node begins a cluster");
-                self.members.found();
-                self.joined();
+                self.members.found_cluster();
+                self.on_self_joined();
             }
             return;
         }
@@ -315,7 +315,7 @@ impl<H: Host> Actor<H> {
         for member in self.members.members() {
             let silent = self.members.status(self.now, member.key) != Status::Alive;
             let mine = self.me.node < member.node || silent;
-            if member.key != self.me.key && mine && !self.streams.leads_to(member.key.tag) {
+            if member.key != self.me.key && mine && !self.streams.is_connected(member.key.tag) {
                 wanted.push(member.address);
             }
         }

@@ -39,19 +39,19 @@ use crate::head::{Election, ElectionAction, LeaseView};
 use crate::host::Host;
 use crate::identity::{Member, Tag};
 use crate::idmap::IdMap;
-use crate::link::FromLink;
+use crate::link::LinkEvent;
 use crate::membership::{Change, Membership};
 use crate::metrics::Metrics;
 use crate::settings::ClusterSettings;
-use crate::stage::{Made, PreSchedulers};
-use crate::tally::Tallied;
+use crate::stage::{ListBatch, PreSchedulers};
+use crate::tally::TallyMap;
 use crate::wire::convert::TaskContext;
 use crate::wire::proto::Body;
 
 pub(crate) use command::{Command, End};
-use directory::{Directory, Given};
+use directory::{Directory, IndexAllocation};
 use links::Streams;
-use own::Own;
+use own::OwnTasks;
 use recount::Differences;
 
 /// The context that travels with a task held by a scheduler here, and since when the task is held.
@@ -64,7 +64,7 @@ struct HeldContext {
 
 /// An instance that runs here.
 #[derive(Clone, Copy, Debug)]
-struct Here {
+struct RunningInstance {
     running: Running,
     demand: Resources,
     /// The process that requested it.
@@ -75,23 +75,23 @@ struct Here {
 
 /// The input channels of the node's task.
 pub(crate) struct Sources {
-    pub(crate) frames: mpsc::Receiver<FromLink>,
+    pub(crate) frames: mpsc::Receiver<LinkEvent>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) ends: mpsc::UnboundedReceiver<End>,
     /// Lists made by pre-schedulers.
-    pub(crate) made: mpsc::Receiver<Made>,
+    pub(crate) batches: mpsc::Receiver<ListBatch>,
     pub(crate) lease: watch::Receiver<LeaseView>,
 }
 
 /// The initial state of the node's task.
-pub(crate) struct Beginning<H> {
+pub(crate) struct ActorParts<H> {
     pub(crate) cluster: ClusterId,
     pub(crate) me: Member,
     pub(crate) settings: Arc<ClusterSettings>,
     pub(crate) host: H,
     pub(crate) links: Arc<crate::link::Links>,
     /// The channel on which pre-schedulers send their lists.
-    pub(crate) made: mpsc::Sender<Made>,
+    pub(crate) batches: mpsc::Sender<ListBatch>,
     pub(crate) rng: ChaCha8Rng,
     /// Counts changes of the members, for subscribers.
     pub(crate) changed: watch::Sender<u64>,
@@ -121,10 +121,10 @@ pub(crate) struct Actor<H> {
     global: Option<Global<Resources>>,
     /// Only on the head, if configured.
     pre_schedulers: Option<PreSchedulers>,
-    made: mpsc::Sender<Made>,
+    batches: mpsc::Sender<ListBatch>,
     submitter: Submitter<Resources>,
-    own: Own,
-    running: Tallied<Here>,
+    own: OwnTasks,
+    running: TallyMap<RunningInstance>,
     /// What other nodes run for this one without its knowledge.
     differences: Differences,
     contexts: IdMap<HeldContext>,
@@ -135,12 +135,12 @@ pub(crate) struct Actor<H> {
     local: VecDeque<Body>,
     node_actions: Vec<Action<Resources>>,
     global_actions: Vec<Action<Resources>>,
-    origin_actions: Vec<Action<Resources>>,
+    submitter_actions: Vec<Action<Resources>>,
     settled: Vec<Settled>,
     changes: Vec<Change>,
     election_actions: Vec<ElectionAction>,
     /// Room that is kept free while the node drains.
-    kept: Vec<Running>,
+    drain_reservations: Vec<Running>,
     /// Since when the node has been trying to become a member.
     joining_since: Millis,
     next_tick: Millis,
@@ -155,22 +155,23 @@ pub(crate) struct Actor<H> {
 }
 
 impl<H: Host> Actor<H> {
-    pub(crate) fn new(beginning: Beginning<H>) -> Result<Self, ClusterError> {
-        let Beginning {
+    pub(crate) fn new(parts: ActorParts<H>) -> Result<Self, ClusterError> {
+        let ActorParts {
             cluster,
             me,
             settings,
             host,
             links,
-            made,
+            batches,
             rng,
             changed,
-        } = beginning;
+        } = parts;
         let clock = Clock::default();
         let now = clock.now();
         let is_alone = settings.founder && settings.seeds.iter().all(|seed| *seed == me.address);
         let mut directory = Directory::default();
-        let (Given::New(index) | Given::Again(index)) = directory.give(&me, Millis::ZERO, 0);
+        let (IndexAllocation::New(index) | IndexAllocation::Reused(index)) =
+            directory.assign(&me, Millis::ZERO, 0);
         directory.slot_mut(index).admits_from = Some(0);
         let mut node = Node::new(index, 1, me.capacity, settings.node())
             .map_err(|error| ClusterError::Settings(error.to_string()))?;
@@ -190,16 +191,16 @@ impl<H: Host> Actor<H> {
                 Millis::ZERO
             },
             election: Election::new(now, millis(settings.timing.election.as_duration())),
-            lease: LeaseView::Away,
+            lease: LeaseView::Unavailable,
             directory,
             streams: Streams::new(links),
             node,
             global: None,
             pre_schedulers: None,
-            made,
+            batches,
             submitter,
-            own: Own::new(me.key.tag, settings.limits.placed),
-            running: Tallied::new(|here| here.submitter),
+            own: OwnTasks::new(me.key.tag, settings.limits.placed),
+            running: TallyMap::new(|entry| entry.submitter),
             differences: Differences::new(),
             contexts: IdMap::default(),
             global_contexts: IdMap::default(),
@@ -207,11 +208,11 @@ impl<H: Host> Actor<H> {
             local: VecDeque::new(),
             node_actions: Vec::new(),
             global_actions: Vec::new(),
-            origin_actions: Vec::new(),
+            submitter_actions: Vec::new(),
             settled: Vec::new(),
             changes: Vec::new(),
             election_actions: Vec::new(),
-            kept: Vec::new(),
+            drain_reservations: Vec::new(),
             joining_since: now,
             next_tick: now,
             next_ping: now,

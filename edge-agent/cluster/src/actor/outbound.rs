@@ -7,12 +7,14 @@ use fdn_scheduling::instance::{
     Action, NodeIndex, Running, Stage, Task, TaskId, ToGlobal, ToNode, ToSubmitter,
 };
 
-use super::{Actor, HeldContext, Here};
+use super::{Actor, HeldContext, RunningInstance};
 use crate::host::{Host, StartOrder};
 use crate::identity::Tag;
 use crate::trace::{self, Step};
-use crate::wire::convert::{TaskContext, refusal_out, task_out};
-use crate::wire::proto::{Attempt, Body, Fenced, Notice, Probe, Refused, Reply, Started, Way};
+use crate::wire::convert::{TaskContext, encode_refusal, encode_task};
+use crate::wire::proto::{
+    Attempt, Body, Fenced, Notice, Probe, Refused, Reply, Started, TaskDelivery,
+};
 
 /// The time from `then` to `now`.
 fn since(now: Millis, then: Millis) -> Duration {
@@ -24,19 +26,19 @@ impl<H: Host> Actor<H> {
     pub(super) fn do_actions(&mut self) {
         let mut actions = std::mem::take(&mut self.node_actions);
         for action in actions.drain(..) {
-            self.node_says(action);
+            self.apply_node_action(action);
         }
         self.node_actions = actions;
         let mut actions = std::mem::take(&mut self.global_actions);
         for action in actions.drain(..) {
-            self.global_says(action);
+            self.apply_global_action(action);
         }
         self.global_actions = actions;
-        let mut actions = std::mem::take(&mut self.origin_actions);
+        let mut actions = std::mem::take(&mut self.submitter_actions);
         for action in actions.drain(..) {
-            self.origin_says(action);
+            self.apply_submitter_action(action);
         }
-        self.origin_actions = actions;
+        self.submitter_actions = actions;
     }
 
     /// Sends to a node, perhaps this one.
@@ -66,7 +68,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    fn node_says(&mut self, action: Action<Resources>) {
+    fn apply_node_action(&mut self, action: Action<Resources>) {
         match action {
             Action::Start {
                 task,
@@ -76,13 +78,17 @@ impl<H: Host> Actor<H> {
             } => self.start(&task, stage, running),
             Action::Node(to, message) => self.node_to_node(to, message),
             Action::Global(ToGlobal::Forward(task, term)) => {
-                if let Some(mut body) = self.passed_on(Way::Forward, &task, Step::Forwarded, 0) {
+                if let Some(mut body) =
+                    self.task_body(TaskDelivery::Forward, &task, Step::Forwarded, 0)
+                {
                     body.epoch = term.0;
                     self.send_to_head(Body::Task(body));
                 }
             }
             Action::Global(ToGlobal::Bounce(task, report)) => {
-                if let Some(mut body) = self.passed_on(Way::Bounce, &task, Step::Bounced, 0) {
+                if let Some(mut body) =
+                    self.task_body(TaskDelivery::Bounce, &task, Step::Bounced, 0)
+                {
                     body.epoch = report.term.0;
                     body.report = Some(report.into());
                     self.send_to_head(Body::Task(body));
@@ -96,18 +102,18 @@ impl<H: Host> Actor<H> {
             }
             // Only submitters send fences.
             Action::Global(ToGlobal::Fence(_)) => {}
-            Action::Submitter(message) => self.tell_origin(&message, false),
+            Action::Submitter(message) => self.send_to_submitter(&message, false),
         }
     }
 
     fn node_to_node(&mut self, to: NodeIndex, message: ToNode<Resources>) {
         let body = match message {
             ToNode::Hint(task, hops) => {
-                let body = self.passed_on(Way::Hint, &task, Step::Hinted, hops.into());
+                let body = self.task_body(TaskDelivery::Hint, &task, Step::Hinted, hops.into());
                 body.map(Body::Task)
             }
             ToNode::Assign(task) => {
-                let body = self.passed_on(Way::Assign, &task, Step::Probed, 0);
+                let body = self.task_body(TaskDelivery::Assign, &task, Step::Probed, 0);
                 body.map(Body::Task)
             }
             ToNode::Probe(probe) => Some(Body::Probe(Probe {
@@ -139,15 +145,15 @@ impl<H: Host> Actor<H> {
     }
 
     /// The message for a task that leaves this node's scheduler, with its context.
-    fn passed_on(
+    fn task_body(
         &mut self,
-        way: Way,
+        delivery: TaskDelivery,
         task: &Task<Resources>,
         step: Step,
         number: u64,
     ) -> Option<crate::wire::proto::Task> {
         let context = self.packed(task.id, step)?;
-        Some(task_out(way, task, context, number))
+        Some(encode_task(delivery, task, context, number))
     }
 
     /// Takes the context of a task and adds a step to its trace; `None` if the task came without one, which its repetition corrects.
@@ -159,10 +165,10 @@ impl<H: Host> Actor<H> {
                 .inc();
             return None;
         };
-        Some(self.stepped(kept, step))
+        Some(self.with_hop(kept, step))
     }
 
-    fn stepped(&self, kept: HeldContext, step: Step) -> TaskContext {
+    fn with_hop(&self, kept: HeldContext, step: Step) -> TaskContext {
         let held = since(self.now, kept.since);
         self.metrics.held[step as usize].observe(held.as_secs_f64());
         let mut context = kept.context;
@@ -180,13 +186,13 @@ impl<H: Host> Actor<H> {
         // A context is missing only if its time is over; with an empty payload the host then reports that it cannot start the instance.
         let context = self.packed(task.id, step).unwrap_or_default();
         self.started = Some((task.id.0, context.hops));
-        let here = Here {
+        let entry = RunningInstance {
             running,
             demand: task.demand,
             submitter: Tag::of_task(task.id),
             unconfirmed: false,
         };
-        self.running.insert(task.id.0, here);
+        self.running.insert(task.id.0, entry);
         self.host.start(StartOrder {
             task: task.id,
             demand: task.demand,
@@ -196,7 +202,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// Sends news to the submitter of a task.
-    fn tell_origin(&mut self, message: &ToSubmitter, global: bool) {
+    fn send_to_submitter(&mut self, message: &ToSubmitter, global: bool) {
         let (id, body) = match *message {
             ToSubmitter::Started { id, attempt, .. } => {
                 self.contexts.remove(&id.0);
@@ -219,7 +225,7 @@ impl<H: Host> Actor<H> {
                 let refused = Refused {
                     id: id.0,
                     attempt,
-                    refusal: refusal_out(refusal),
+                    refusal: encode_refusal(refusal),
                 };
                 (id, Body::Refused(refused))
             }
@@ -244,7 +250,7 @@ impl<H: Host> Actor<H> {
         self.send_to(Tag::of_task(id), body);
     }
 
-    fn global_says(&mut self, action: Action<Resources>) {
+    fn apply_global_action(&mut self, action: Action<Resources>) {
         match action {
             Action::Node(to, ToNode::Place(task, term, serial)) => {
                 let Some(kept) = self.global_contexts.remove(&task.id.0) else {
@@ -254,27 +260,30 @@ impl<H: Host> Actor<H> {
                         .inc();
                     return;
                 };
-                let context = self.stepped(kept, Step::Placed);
-                let mut body = task_out(Way::Place, &task, context, serial);
+                let context = self.with_hop(kept, Step::Placed);
+                let mut body = encode_task(TaskDelivery::Place, &task, context, serial);
                 body.epoch = term.0;
                 self.send(to, Body::Task(body));
             }
-            Action::Submitter(message) => self.tell_origin(&message, true),
+            Action::Submitter(message) => self.send_to_submitter(&message, true),
             // The global scheduler has no other actions.
             Action::Start { .. } | Action::Node(..) | Action::Global(_) => {}
         }
     }
 
-    fn origin_says(&mut self, action: Action<Resources>) {
+    fn apply_submitter_action(&mut self, action: Action<Resources>) {
         match action {
             Action::Node(to, ToNode::Submit(task)) => {
                 if let Some(context) = self.own.submitted(&task) {
-                    self.send(to, Body::Task(task_out(Way::Submit, &task, context, 0)));
+                    self.send(
+                        to,
+                        Body::Task(encode_task(TaskDelivery::Submit, &task, context, 0)),
+                    );
                 }
             }
             Action::Global(ToGlobal::Forward(task, term)) => {
                 if let Some(context) = self.own.submitted(&task) {
-                    let mut body = task_out(Way::Forward, &task, context, 0);
+                    let mut body = encode_task(TaskDelivery::Forward, &task, context, 0);
                     body.epoch = term.0;
                     self.send_to_head(Body::Task(body));
                 }

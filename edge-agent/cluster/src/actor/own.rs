@@ -6,22 +6,22 @@ use fdn_core::{Millis, Resources};
 use fdn_scheduling::instance::{NodeIndex, Settled, Task, TaskId, ToSubmitter};
 use tokio::sync::mpsc;
 
-use super::{Actor, Here};
-use crate::host::{Host, InstanceNews, Outcome, Reason, ScalingTask, Settlement, StartOrder};
+use super::{Actor, RunningInstance};
+use crate::host::{Host, InstanceEvent, Outcome, Reason, ScalingTask, Settlement, StartOrder};
 use crate::identity::Tag;
 use crate::idmap::IdMap;
-use crate::tally::Tallied;
+use crate::tally::TallyMap;
 use crate::trace::{self, Step};
 use crate::wire::convert::TaskContext;
 
 /// The first number of tasks that this node placed by itself, relative to the first task of the process.
-const BY_ITSELF: u64 = 1 << 39;
+const LOCAL_START_BASE: u64 = 1 << 39;
 
 /// A task that is not settled.
 #[derive(Debug)]
-struct Open {
+struct OpenTask {
     task: ScalingTask,
-    asked: Millis,
+    submitted_at: Millis,
     attempt: u32,
     issue: u64,
     outcomes: Option<mpsc::UnboundedSender<Outcome>>,
@@ -29,35 +29,35 @@ struct Open {
 
 /// An instance that was started for a task.
 #[derive(Clone, Debug)]
-struct Placed {
+struct PlacedInstance {
     on: Tag,
     /// The task, to be submitted again if its node is lost; `None` if it is not idempotent.
-    again: Option<ScalingTask>,
+    rerun: Option<ScalingTask>,
     lost: bool,
 }
 
 /// The tables of this node's tasks and instances.
 #[derive(Debug)]
-pub(super) struct Own {
-    open: IdMap<Open>,
-    placed: Tallied<Placed>,
+pub(super) struct OwnTasks {
+    open: IdMap<OpenTask>,
+    placed: TallyMap<PlacedInstance>,
     /// By age, to forget the oldest at the limit.
     order: VecDeque<u64>,
     limit: usize,
     /// The number of the next attempt, across all tasks.
     next_issue: u64,
-    next_by_itself: u64,
+    next_local_start: u64,
 }
 
-impl Own {
+impl OwnTasks {
     pub(super) fn new(tag: Tag, limit: usize) -> Self {
         Self {
             open: IdMap::default(),
-            placed: Tallied::new(|placed| placed.on),
+            placed: TallyMap::new(|placed| placed.on),
             order: VecDeque::new(),
             limit,
             next_issue: 0,
-            next_by_itself: tag.first_task().0 + BY_ITSELF,
+            next_local_start: tag.first_task().0 + LOCAL_START_BASE,
         }
     }
 
@@ -102,7 +102,7 @@ impl Own {
         })
     }
 
-    fn put_placed(&mut self, id: TaskId, placed: Placed) {
+    fn insert_placed(&mut self, id: TaskId, placed: PlacedInstance) {
         while self.placed.len() >= self.limit {
             match self.order.pop_front() {
                 Some(oldest) => self.placed.remove(oldest),
@@ -140,21 +140,21 @@ impl<H: Host> Actor<H> {
             return self.refuse(&task, outcomes.as_ref(), Reason::PayloadTooLong);
         }
         if !self.acts() {
-            return self.start_by_itself(&task, outcomes.as_ref());
+            return self.start_locally(&task, outcomes.as_ref());
         }
         let submitted = self.submitter.submit(
             self.now,
             task.demand,
             task.expected,
             &mut self.rng,
-            &mut self.origin_actions,
+            &mut self.submitter_actions,
         );
         let Ok(id) = submitted else {
             return self.refuse(&task, outcomes.as_ref(), Reason::TooManyOpen);
         };
-        let open = Open {
+        let open = OpenTask {
             task,
-            asked: self.now,
+            submitted_at: self.now,
             attempt: 0,
             issue: 0,
             outcomes,
@@ -170,7 +170,7 @@ impl<H: Host> Actor<H> {
         reason: Reason,
     ) -> Option<TaskId> {
         self.metrics.settled.with_label_values(&["refused"]).inc();
-        tell(
+        send_outcome(
             outcomes,
             task,
             TaskId(0),
@@ -183,20 +183,20 @@ impl<H: Host> Actor<H> {
     /// Reserves room for an instance that already runs here, without a task.
     pub(super) fn hold(&mut self, demand: Resources) -> Option<TaskId> {
         let running = self.node.adopt(demand)?;
-        let id = TaskId(self.own.next_by_itself);
-        self.own.next_by_itself += 1;
-        let here = Here {
+        let id = TaskId(self.own.next_local_start);
+        self.own.next_local_start += 1;
+        let entry = RunningInstance {
             running,
             demand,
             submitter: self.me.key.tag,
             unconfirmed: false,
         };
-        self.running.insert(id.0, here);
+        self.running.insert(id.0, entry);
         Some(id)
     }
 
     /// Starts an instance on this node, without the schedulers: a node that is cut off still has its own room, which nobody else allocates.
-    fn start_by_itself(
+    fn start_locally(
         &mut self,
         task: &ScalingTask,
         outcomes: Option<&mpsc::UnboundedSender<Outcome>>,
@@ -216,25 +216,28 @@ impl<H: Host> Actor<H> {
             node: self.me.node.clone(),
             trace: Vec::new(),
         };
-        tell(outcomes, task, id, result, Millis::ZERO);
+        send_outcome(outcomes, task, id, result, Millis::ZERO);
         Some(id)
     }
 
     fn place(&mut self, id: TaskId, on: Tag, task: &ScalingTask) {
-        let again = task.idempotent.then(|| task.clone());
-        let placed = Placed {
+        let rerun = task.idempotent.then(|| task.clone());
+        let placed = PlacedInstance {
             on,
-            again,
+            rerun,
             lost: false,
         };
-        self.own.put_placed(id, placed);
+        self.own.insert_placed(id, placed);
     }
 
     /// Handles news of a task of this node.
-    pub(super) fn origin_hears(&mut self, message: ToSubmitter, hops: &[u64]) {
-        let settled =
-            self.submitter
-                .receive(self.now, message, &mut self.rng, &mut self.origin_actions);
+    pub(super) fn submitter_receive(&mut self, message: ToSubmitter, hops: &[u64]) {
+        let settled = self.submitter.receive(
+            self.now,
+            message,
+            &mut self.rng,
+            &mut self.submitter_actions,
+        );
         if let Some(settled) = settled {
             self.settle(settled, hops);
         }
@@ -276,7 +279,7 @@ impl<H: Host> Actor<H> {
         let Some(open) = self.own.open.remove(&id.0) else {
             return;
         };
-        let took = self.now - open.asked;
+        let took = self.now - open.submitted_at;
         if let Settled::Started(_, index) = settled {
             self.metrics.scheduled.observe(took.get().max(0.0) / 1000.0);
             let on = self.directory.slot(index).key.tag;
@@ -284,9 +287,9 @@ impl<H: Host> Actor<H> {
         }
         if open.outcomes.is_none() && !matches!(settled, Settled::Started(..)) {
             // It was to be run again, and nobody waits for the outcome.
-            self.host.news(InstanceNews::Failed(id));
+            self.host.instance_event(InstanceEvent::Failed(id));
         }
-        tell(open.outcomes.as_ref(), &open.task, id, result, took);
+        send_outcome(open.outcomes.as_ref(), &open.task, id, result, took);
     }
 
     /// Handles the instances of a lost node: those declared idempotent are requested again.
@@ -296,17 +299,18 @@ impl<H: Host> Actor<H> {
                 continue;
             };
             placed.lost = true;
-            match placed.again.take() {
+            match placed.rerun.take() {
                 Some(task) => {
                     self.own.placed.remove(id);
                     if let Some(rerun) = self.submit(task, None) {
                         self.metrics.reruns.inc();
-                        self.host.news(InstanceNews::Rerun(TaskId(id), rerun));
+                        self.host
+                            .instance_event(InstanceEvent::Rerun(TaskId(id), rerun));
                     } else {
-                        self.host.news(InstanceNews::Lost(TaskId(id)));
+                        self.host.instance_event(InstanceEvent::Lost(TaskId(id)));
                     }
                 }
-                None => self.host.news(InstanceNews::Lost(TaskId(id))),
+                None => self.host.instance_event(InstanceEvent::Lost(TaskId(id))),
             }
         }
     }
@@ -314,16 +318,16 @@ impl<H: Host> Actor<H> {
     /// Handles the end of an instance that this node requested.
     pub(super) fn instance_ended(&mut self, id: u64, failed: bool) {
         if self.own.placed.remove(id).is_some() {
-            self.host.news(if failed {
-                InstanceNews::Failed(TaskId(id))
+            self.host.instance_event(if failed {
+                InstanceEvent::Failed(TaskId(id))
             } else {
-                InstanceNews::Ended(TaskId(id))
+                InstanceEvent::Ended(TaskId(id))
             });
         }
     }
 
     /// Whether a node that had been given up should keep an instance that it still has.
-    pub(super) fn keeps(&mut self, id: u64, index: NodeIndex) -> bool {
+    pub(super) fn should_keep(&mut self, id: u64, index: NodeIndex) -> bool {
         let tag = self.directory.slot(index).key.tag;
         if self.own.open.contains_key(&id) {
             // The message about its start was lost.
@@ -332,14 +336,15 @@ impl<H: Host> Actor<H> {
                 attempt: 0,
                 by: index,
             };
-            self.origin_hears(started, &[]);
+            self.submitter_receive(started, &[]);
             return true;
         }
         match self.own.placed.get_mut(id) {
             Some(placed) if placed.on == tag => {
                 if std::mem::take(&mut placed.lost) {
                     let node = self.directory.slot(index).node.clone();
-                    self.host.news(InstanceNews::Returned(TaskId(id), node));
+                    self.host
+                        .instance_event(InstanceEvent::Returned(TaskId(id), node));
                 }
                 true
             }
@@ -348,7 +353,7 @@ impl<H: Host> Actor<H> {
     }
 }
 
-fn tell(
+fn send_outcome(
     outcomes: Option<&mpsc::UnboundedSender<Outcome>>,
     task: &ScalingTask,
     id: TaskId,

@@ -33,7 +33,7 @@ pub(super) type Differences = BTreeMap<Tag, Difference>;
 
 impl<H: Host> Actor<H> {
     /// Handles the sum over what a member runs for this node.
-    pub(super) fn tallied(&mut self, from: Key, sum: u64) {
+    pub(super) fn check_tally(&mut self, from: Key, sum: u64) {
         if self.number(from).is_none() {
             return;
         }
@@ -46,7 +46,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// Sends a member the list of what runs here for it.
-    pub(super) fn recount(&mut self, from: NodeIndex) {
+    pub(super) fn send_running(&mut self, from: NodeIndex) {
         let tag = self.directory.slot(from).key.tag;
         let ids = self.running.ids(tag, |_, _| true);
         let sum = self.running.sum(tag);
@@ -70,7 +70,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// Handles a piece of such a list: what is believed to run there and is not listed has ended.
-    pub(super) fn counted(&mut self, from: NodeIndex, running: &Running) {
+    pub(super) fn apply_running(&mut self, from: NodeIndex, running: &Running) {
         let tag = self.directory.slot(from).key.tag;
         let span = running.first..=running.last;
         let ended = self

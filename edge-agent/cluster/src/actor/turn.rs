@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Actor, Command, End, Sources};
 use crate::clock::millis;
 use crate::host::Host;
-use crate::link::FromLink;
+use crate::link::LinkEvent;
 use crate::settings::Mode;
 
 /// The most frames handled in one turn, before the resulting messages are sent.
@@ -22,7 +22,7 @@ impl<H: Host> Actor<H> {
     /// Runs until the node leaves or its handle is gone.
     pub(crate) async fn run(mut self, mut sources: Sources) {
         let stop = self.streams.shared().stop.clone();
-        let mut frames: Vec<FromLink> = Vec::with_capacity(FRAMES);
+        let mut frames: Vec<LinkEvent> = Vec::with_capacity(FRAMES);
         let mut ends: Vec<End> = Vec::with_capacity(ENDS);
         self.turn();
         while !self.leaving {
@@ -32,7 +32,7 @@ impl<H: Host> Actor<H> {
                 biased;
                 () = stop.cancelled() => break,
                 _ = sources.frames.recv_many(&mut frames, FRAMES) => {}
-                Some(lists) = sources.made.recv() => self.listed(&lists),
+                Some(batch) = sources.batches.recv() => self.commit_lists(&batch),
                 _ = sources.ends.recv_many(&mut ends, ENDS) => {}
                 received = sources.commands.recv() => match received {
                     Some(received) => command = Some(received),
@@ -45,8 +45,8 @@ impl<H: Host> Actor<H> {
             {
                 ends.push(end);
             }
-            while let Ok(lists) = sources.made.try_recv() {
-                self.listed(&lists);
+            while let Ok(batch) = sources.batches.try_recv() {
+                self.commit_lists(&batch);
             }
             if command.is_none() {
                 command = sources.commands.try_recv().ok();
@@ -54,7 +54,7 @@ impl<H: Host> Actor<H> {
             self.now = self.clock.now();
             self.lease = *sources.lease.borrow_and_update();
             for event in frames.drain(..) {
-                self.link_says(event);
+                self.on_link_event(event);
             }
             for end in ends.drain(..) {
                 self.ended(end);
@@ -64,7 +64,7 @@ impl<H: Host> Actor<H> {
             }
             self.turn();
         }
-        self.say_goodbye();
+        self.announce_leave();
         self.metrics.quorum.set(0);
         // Queued messages are sent before the streams end.
         self.streams.flush();
@@ -109,7 +109,7 @@ impl<H: Host> Actor<H> {
         }
         loop {
             self.apply_changes();
-            self.run_origin();
+            self.run_submitter();
             if self.acts() {
                 self.node
                     .poll(self.now, &mut self.rng, &mut self.node_actions);
@@ -131,10 +131,10 @@ impl<H: Host> Actor<H> {
         self.streams.flush();
     }
 
-    fn run_origin(&mut self) {
+    fn run_submitter(&mut self) {
         while let Some(settled) =
             self.submitter
-                .tick(self.now, &mut self.rng, &mut self.origin_actions)
+                .tick(self.now, &mut self.rng, &mut self.submitter_actions)
         {
             self.settled.push(settled);
         }

@@ -18,21 +18,22 @@ use fdn_core::{ClusterId, NodeId};
 pub struct LeaseError(pub String);
 
 /// A pending answer.
-pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<LeaseResponse, LeaseError>> + Send + 'a>>;
+pub type LeaseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<LeaseResponse, LeaseError>> + Send + 'a>>;
 
 /// A store of leases: in production `POST /edge/v1/lease`. Each call is one atomic step: a free or expired lease
 /// goes to the requester, under the next epoch; a holder who names its epoch keeps it.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Requests the lease.
-    fn ask<'a>(&'a self, cluster: &'a ClusterId, request: &'a LeaseRequest) -> Asked<'a>;
+    fn acquire<'a>(&'a self, cluster: &'a ClusterId, request: &'a LeaseRequest) -> LeaseFuture<'a>;
 }
 
 /// A store in this process: for the network in one process, and for tests.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryLeases(Arc<Mutex<BTreeMap<ClusterId, Held>>>);
+pub struct MemoryLeases(Arc<Mutex<BTreeMap<ClusterId, Lease>>>);
 
 #[derive(Clone, Debug)]
-struct Held {
+struct Lease {
     holder: NodeId,
     epoch: u64,
     until: Instant,
@@ -41,7 +42,7 @@ struct Held {
 impl MemoryLeases {
     /// Requests the lease at a given time.
     #[must_use]
-    pub fn ask_at(
+    pub fn acquire_at(
         &self,
         now: Instant,
         cluster: &ClusterId,
@@ -49,7 +50,7 @@ impl MemoryLeases {
     ) -> LeaseResponse {
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let until = now + Duration::from_millis(request.ttl_ms);
-        let held = leases.entry(cluster.clone()).or_insert_with(|| Held {
+        let held = leases.entry(cluster.clone()).or_insert_with(|| Lease {
             holder: request.node.clone(),
             epoch: 0,
             until: now,
@@ -58,7 +59,7 @@ impl MemoryLeases {
         if is_holder && request.epoch == Some(held.epoch) {
             held.until = until;
         } else if held.until <= now || is_holder && request.epoch.is_none() {
-            *held = Held {
+            *held = Lease {
                 holder: request.node.clone(),
                 epoch: held.epoch + 1,
                 until,
@@ -74,8 +75,8 @@ impl MemoryLeases {
 }
 
 impl LeaseStore for MemoryLeases {
-    fn ask<'a>(&'a self, cluster: &'a ClusterId, request: &'a LeaseRequest) -> Asked<'a> {
-        Box::pin(async move { Ok(self.ask_at(Instant::now(), cluster, request)) })
+    fn acquire<'a>(&'a self, cluster: &'a ClusterId, request: &'a LeaseRequest) -> LeaseFuture<'a> {
+        Box::pin(async move { Ok(self.acquire_at(Instant::now(), cluster, request)) })
     }
 }
 
@@ -95,7 +96,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let asked = |ms, node, epoch| {
-            let answer = store.ask_at(at(ms), &cluster, &ask(node, epoch));
+            let answer = store.acquire_at(at(ms), &cluster, &ask(node, epoch));
             (answer.holder.to_string(), answer.epoch, answer.expires_ms)
         };
         let is = |holder: &str, epoch, expires_ms| (holder.to_owned(), epoch, expires_ms);
@@ -116,7 +117,7 @@ mod tests {
             "an old epoch keeps nothing"
         );
         let other: ClusterId = "paris-2".parse().unwrap();
-        let first = store.ask_at(at(0), &other, &ask("c", None));
+        let first = store.acquire_at(at(0), &other, &ask("c", None));
         assert_eq!((first.epoch, first.expires_ms), (1, 1000));
     }
 }

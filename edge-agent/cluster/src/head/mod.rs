@@ -48,7 +48,7 @@ impl Epoch {
 pub enum LeaseView {
     /// There is no store, or it has not answered for longer than a lease lasts.
     #[default]
-    Away,
+    Unavailable,
     /// This node holds the lease.
     Mine,
     /// Another node holds it, or did a moment ago.
@@ -57,7 +57,7 @@ pub enum LeaseView {
 
 /// What a member knows about heads: part of every ping and every answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct HeadView {
     /// The highest epoch of which it has heard. A new member learns it together with the grants that let it act, so that it does not take an epoch
     /// that had a head before its time for a new one.
     pub epoch: Epoch,
@@ -69,7 +69,7 @@ pub struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ballot {
     /// Vote for the sender; the flag says whether it holds the store's lease.
-    Ask(Epoch, bool),
+    Request(Epoch, bool),
     /// The sender votes for the receiver.
     Vote(Epoch),
     /// This is the head.
@@ -82,9 +82,9 @@ pub enum Ballot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionAction {
     /// Send to all members.
-    Tell(Ballot),
+    Broadcast(Ballot),
     /// Send to one member.
-    Answer(Key, Ballot),
+    Reply(Key, Ballot),
     /// The head has changed, or there is none now: nobody must wait any longer for decisions of the old one.
     Changed(Epoch, Option<Key>),
 }
@@ -101,7 +101,7 @@ struct Candidacy {
 /// The state of the election from one member's point of view.
 #[derive(Clone, Debug)]
 pub struct Election {
-    patience: Millis,
+    round_timeout: Millis,
     /// The highest epoch heard of, and the last one in which this node voted.
     seen: Epoch,
     voted: Epoch,
@@ -114,17 +114,17 @@ pub struct Election {
 }
 
 impl Election {
-    /// The initial state, without a known head. If a round of votes brings no majority within `patience`, another one follows.
+    /// The initial state, without a known head. If a round of votes brings no majority within `round_timeout`, another one follows.
     #[must_use]
-    pub fn new(now: Millis, patience: Millis) -> Self {
+    pub fn new(now: Millis, round_timeout: Millis) -> Self {
         Self {
-            patience,
+            round_timeout,
             seen: Epoch(0),
             voted: Epoch(0),
             followed: Epoch(0),
             head: None,
             candidacy: None,
-            not_before: now + patience,
+            not_before: now + round_timeout,
         }
     }
 
@@ -136,31 +136,31 @@ impl Election {
 
     /// What this node tells about heads in pings and answers.
     #[must_use]
-    pub fn known(&self) -> Known {
+    pub fn head_view(&self) -> HeadView {
         // An epoch for which this node asks votes is announced only by its request: a ping that overtakes the request would cost it the votes,
         // because nobody votes in an epoch that may already have had a head.
-        let asked = self.candidacy.as_ref();
-        let asked = asked.filter(|round| round.epoch == self.seen);
-        Known {
-            epoch: asked.map_or(self.seen, |round| round.before),
+        let round = self.candidacy.as_ref();
+        let round = round.filter(|round| round.epoch == self.seen);
+        HeadView {
+            epoch: round.map_or(self.seen, |round| round.before),
             head: self.head,
         }
     }
 
     /// Handles what a member knows about heads.
-    pub fn told(
+    pub fn receive_view(
         &mut self,
         now: Millis,
         from: Key,
-        known: Known,
+        view: HeadView,
         members: &Membership,
         election_actions: &mut Vec<ElectionAction>,
     ) {
         if members.get(from).is_none() {
             return;
         }
-        self.seen = self.seen.max(known.epoch);
-        if let Some((epoch, key)) = known.head {
+        self.seen = self.seen.max(view.epoch);
+        if let Some((epoch, key)) = view.head {
             self.receive(
                 now,
                 from,
@@ -174,7 +174,7 @@ impl Election {
     /// Restarts as a new incarnation: the last vote is kept, because the process is the same.
     pub fn rejoin(&mut self, now: Millis, election_actions: &mut Vec<ElectionAction>) {
         self.candidacy = None;
-        self.not_before = now + self.patience;
+        self.not_before = now + self.round_timeout;
         self.drop_head(election_actions);
     }
 
@@ -215,7 +215,7 @@ impl Election {
             .is_some_and(|round| now > round.until)
         {
             self.candidacy = None;
-            self.not_before = now + self.patience;
+            self.not_before = now + self.round_timeout;
         }
         if self.candidacy.is_none()
             && now >= self.not_before
@@ -235,7 +235,7 @@ impl Election {
         match lease {
             LeaseView::Mine => !is_head,
             LeaseView::Others => false,
-            LeaseView::Away => {
+            LeaseView::Unavailable => {
                 let trusted = members.trusted(now);
                 let fit = trusted
                     .filter(|(_, member)| member.candidate && !members.is_draining(member.key));
@@ -260,9 +260,9 @@ impl Election {
             epoch,
             before,
             votes: BTreeSet::from([members.me()]),
-            until: now + self.patience,
+            until: now + self.round_timeout,
         });
-        election_actions.push(ElectionAction::Tell(Ballot::Ask(
+        election_actions.push(ElectionAction::Broadcast(Ballot::Request(
             epoch,
             lease == LeaseView::Mine,
         )));
@@ -277,7 +277,7 @@ impl Election {
         if let Some(round) = self.candidacy.take_if(|round| is_elected(round)) {
             let me = members.me();
             self.follow(round.epoch, me, election_actions);
-            election_actions.push(ElectionAction::Tell(Ballot::Head(round.epoch, me)));
+            election_actions.push(ElectionAction::Broadcast(Ballot::Head(round.epoch, me)));
         }
     }
 
@@ -303,8 +303,8 @@ impl Election {
             return;
         }
         match ballot {
-            Ballot::Ask(epoch, has_lease) => {
-                self.asked(now, from, epoch, has_lease, members, election_actions)
+            Ballot::Request(epoch, has_lease) => {
+                self.vote_requested(now, from, epoch, has_lease, members, election_actions)
             }
             Ballot::Vote(epoch) => {
                 if let Some(round) = &mut self.candidacy
@@ -326,7 +326,7 @@ impl Election {
                 }
                 if epoch < self.followed {
                     election_actions
-                        .push(ElectionAction::Answer(from, Ballot::Stale(self.followed)));
+                        .push(ElectionAction::Reply(from, Ballot::Stale(self.followed)));
                 }
                 let is_newer = self.head.is_none_or(|(known, _)| epoch > known);
                 if is_newer && epoch >= self.followed && members.get(key).is_some() {
@@ -345,7 +345,7 @@ impl Election {
         }
     }
 
-    fn asked(
+    fn vote_requested(
         &mut self,
         now: Millis,
         from: Key,
@@ -360,14 +360,14 @@ impl Election {
             && members.status(now, head) == Status::Alive
         {
             // The candidate has not heard of the head.
-            election_actions.push(ElectionAction::Answer(from, Ballot::Head(known, head)));
+            election_actions.push(ElectionAction::Reply(from, Ballot::Head(known, head)));
             return;
         }
         if epoch > self.voted && epoch > self.seen {
             self.voted = epoch;
             self.seen = epoch;
             self.candidacy = None;
-            election_actions.push(ElectionAction::Answer(from, Ballot::Vote(epoch)));
+            election_actions.push(ElectionAction::Reply(from, Ballot::Vote(epoch)));
         }
     }
 }

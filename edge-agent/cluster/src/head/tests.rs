@@ -93,7 +93,7 @@ impl Cluster {
             members.learn(ms(0.0), me.key, &gossip, &mut Vec::new());
             for other in &all {
                 let opinions = Opinions::default();
-                members.answered(
+                members.on_ack(
                     ms(0.0),
                     other.key,
                     (ms(0.0), true),
@@ -104,7 +104,7 @@ impl Cluster {
             Voter {
                 members,
                 election: Election::new(ms(0.0), ms(100.0)),
-                lease: LeaseView::Away,
+                lease: LeaseView::Unavailable,
                 alive: true,
             }
         };
@@ -129,7 +129,7 @@ impl Cluster {
             .collect();
         for (at, voter) in (0..).zip(&mut self.voters).filter(|(_, voter)| voter.alive) {
             for key in &alive {
-                voter.members.heard(self.now, *key);
+                voter.members.record_contact(self.now, *key);
             }
             let mut election_actions = Vec::new();
             voter
@@ -140,7 +140,7 @@ impl Cluster {
             // Every ping names the head.
             if let Some((epoch, key)) = voter.election.head() {
                 self.election_actions
-                    .push((at, ElectionAction::Tell(Ballot::Head(epoch, key))));
+                    .push((at, ElectionAction::Broadcast(Ballot::Head(epoch, key))));
             }
         }
         for _ in 0..100 {
@@ -150,10 +150,10 @@ impl Cluster {
             }
             for (from, action) in election_actions {
                 let (to, ballot) = match action {
-                    ElectionAction::Tell(ballot) => {
+                    ElectionAction::Broadcast(ballot) => {
                         ((0..self.voters.len() as u32).collect(), ballot)
                     }
-                    ElectionAction::Answer(key, ballot) => (vec![key.tag.get() - 1], ballot),
+                    ElectionAction::Reply(key, ballot) => (vec![key.tag.get() - 1], ballot),
                     ElectionAction::Changed(..) => continue,
                 };
                 for at in to.into_iter().filter(|at| *at != from) {
@@ -200,10 +200,10 @@ fn the_candidate_with_the_smallest_name_is_the_head_and_stays_it() {
     let mut cluster = Cluster::new(5, 3);
     cluster.run(10);
     assert!(cluster.all_follow(0));
-    let epoch = cluster.voters[1].election.known().epoch;
+    let epoch = cluster.voters[1].election.head_view().epoch;
     cluster.run(50);
     assert_eq!(
-        cluster.voters[1].election.known().epoch,
+        cluster.voters[1].election.head_view().epoch,
         epoch,
         "no election without need"
     );
@@ -213,7 +213,7 @@ fn the_candidate_with_the_smallest_name_is_the_head_and_stays_it() {
 fn when_the_head_leaves_the_next_candidate_follows_with_a_higher_epoch() {
     let mut cluster = Cluster::new(5, 2);
     cluster.run(10);
-    let before = cluster.voters[4].election.known().epoch;
+    let before = cluster.voters[4].election.head_view().epoch;
     cluster.voters[0].alive = false;
     cluster.run(60);
     assert!(cluster.all_follow(0), "silence alone does not depose it");
@@ -222,7 +222,7 @@ fn when_the_head_leaves_the_next_candidate_follows_with_a_higher_epoch() {
     }
     cluster.run(10);
     assert!(cluster.all_follow(1));
-    assert!(cluster.voters[4].election.known().epoch > before);
+    assert!(cluster.voters[4].election.head_view().epoch > before);
 }
 
 /// A past bug, found by the model of membership: a node that had been given up while there was a head came back, was left alone, and took that
@@ -231,12 +231,12 @@ fn when_the_head_leaves_the_next_candidate_follows_with_a_higher_epoch() {
 fn an_epoch_of_which_a_member_tells_is_not_begun_again() {
     let mut cluster = Cluster::new(3, 1);
     let voter = &mut cluster.voters[0];
-    let known = Known {
+    let known = HeadView {
         epoch: Epoch(7),
         head: None,
     };
     let mut election_actions = Vec::new();
-    voter.election.told(
+    voter.election.receive_view(
         ms(0.0),
         Cluster::key(1),
         known,
@@ -245,22 +245,22 @@ fn an_epoch_of_which_a_member_tells_is_not_begun_again() {
     );
     cluster.run(10);
     assert!(cluster.all_follow(0));
-    assert_eq!(cluster.voters[2].election.known().epoch, Epoch(8));
+    assert_eq!(cluster.voters[2].election.head_view().epoch, Epoch(8));
     // A node that is not a member is ignored.
     let voter = &mut cluster.voters[0];
-    let known = Known {
+    let known = HeadView {
         epoch: Epoch(70),
         head: None,
     };
     let stranger = Cluster::key(9);
-    voter.election.told(
+    voter.election.receive_view(
         ms(0.0),
         stranger,
         known,
         &voter.members,
         &mut election_actions,
     );
-    assert_eq!(voter.election.known().epoch, Epoch(8));
+    assert_eq!(voter.election.head_view().epoch, Epoch(8));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn while_the_store_answers_its_holder_is_the_head() {
     assert!(cluster.all_follow(1));
     // The store is unreachable: the head stays.
     for voter in &mut cluster.voters {
-        voter.lease = LeaseView::Away;
+        voter.lease = LeaseView::Unavailable;
     }
     cluster.run(20);
     assert!(cluster.all_follow(1));
@@ -323,7 +323,7 @@ proptest! {
         let mut leases = leases.into_iter();
         for step in 0..60 {
             if step % 5 == 0 && let Some((at, lease)) = leases.next() {
-                let views = [LeaseView::Away, LeaseView::Mine, LeaseView::Others];
+                let views = [LeaseView::Unavailable, LeaseView::Mine, LeaseView::Others];
                 let at = at % cluster.voters.len();
                 cluster.voters[at].lease = views[usize::from(lease)];
             }
@@ -336,7 +336,7 @@ proptest! {
             }
         }
         for voter in &mut cluster.voters {
-            voter.lease = LeaseView::Away;
+            voter.lease = LeaseView::Unavailable;
         }
         cluster.run(60);
         let heads = cluster.heads();

@@ -19,7 +19,7 @@ use tower_service::Service;
 use tracing::debug;
 
 use super::outbox::Drain;
-use super::{FromLink, Links, WINDOW};
+use super::{LinkEvent, Links, WINDOW};
 use crate::wire::codec::{FrameCodec, PATH};
 use fdn_core::enrol::NodeIdentity;
 
@@ -50,7 +50,7 @@ pub(crate) async fn dial(links: Arc<Links>, address: SocketAddr) {
         }
     }
     // Nobody receives this while the node is stopping.
-    let _ = links.events.send(FromLink::Unreached(address)).await;
+    let _ = links.events.send(LinkEvent::Unreached(address)).await;
 }
 
 async fn connect(

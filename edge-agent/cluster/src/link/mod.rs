@@ -61,7 +61,7 @@ pub(crate) struct Opened {
 
 /// An event of a stream, for the node's task.
 #[derive(Debug)]
-pub(crate) enum FromLink {
+pub(crate) enum LinkEvent {
     Opened(Box<Opened>),
     Frame(SessionId, Frame),
     Closed(SessionId),
@@ -78,7 +78,7 @@ pub(crate) struct Links {
     pub(crate) tls: Option<TlsSource>,
     /// This node's present hello.
     pub(crate) hello: Mutex<Hello>,
-    pub(crate) events: mpsc::Sender<FromLink>,
+    pub(crate) events: mpsc::Sender<LinkEvent>,
     pub(crate) cuts: Cuts,
     pub(crate) delay: Option<DelayLine>,
     pub(crate) metrics: Metrics,
@@ -149,8 +149,8 @@ impl Links {
                     outbox: Arc::clone(&outbox),
                     closer: closer.clone(),
                 };
-                if self.tell(FromLink::Opened(Box::new(opened))).await
-                    && self.tell(FromLink::Frame(session, rest)).await
+                if self.emit(LinkEvent::Opened(Box::new(opened))).await
+                    && self.emit(LinkEvent::Frame(session, rest)).await
                 {
                     self.metrics.streams.inc();
                     let read = async {
@@ -158,7 +158,7 @@ impl Links {
                             if self.cuts.is_cut(&node) {
                                 continue;
                             }
-                            if !self.tell(FromLink::Frame(session, frame)).await {
+                            if !self.emit(LinkEvent::Frame(session, frame)).await {
                                 return;
                             }
                         }
@@ -169,13 +169,13 @@ impl Links {
                     }
                     self.metrics.streams.dec();
                 }
-                self.tell(FromLink::Closed(session)).await;
+                self.emit(LinkEvent::Closed(session)).await;
             }
         }
         outbox.close();
     }
 
-    async fn tell(&self, event: FromLink) -> bool {
+    async fn emit(&self, event: LinkEvent) -> bool {
         self.events.send(event).await.is_ok()
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use fdn_service::pki::judged::{Judged, Shown};
+use fdn_service::pki::verifier::{CustomVerifier, PresentedChain};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -102,8 +102,8 @@ fn load(settings: &TlsSettings) -> Result<Tls, ClusterError> {
     server.alpn_protocols = vec![ALPN.to_vec()];
     // Which node it belongs to is checked after the handshake.
     let known = Arc::clone(&provider);
-    let judge = move |shown: &Shown<'_>| shown.signed_by(&roots, &known);
-    let verifier = Judged::new(Arc::clone(&provider), Box::new(judge));
+    let verify = move |presented: &PresentedChain<'_>| presented.signed_by(&roots, &known);
+    let verifier = CustomVerifier::new(Arc::clone(&provider), Box::new(verify));
     let mut client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(of)?

@@ -37,9 +37,9 @@ pub enum Gossip {
 
 impl Membership {
     /// Notes that something was received from a member.
-    pub fn heard(&mut self, now: Millis, from: Key) {
+    pub fn record_contact(&mut self, now: Millis, from: Key) {
         if let Some(record) = self.records.get_mut(&from) {
-            record.heard = now.max(record.heard);
+            record.last_contact = now.max(record.last_contact);
             let suspects = &mut self.opinions.suspects;
             if let Some(at) = suspects.iter().position(|suspect| *suspect == from) {
                 suspects.remove(at);
@@ -50,21 +50,21 @@ impl Membership {
 
     fn compare(&mut self, from: Key, opinions: &Opinions) {
         if self.records.contains_key(&from) && opinions.digest == self.digest() {
-            self.agreed(from);
+            self.mark_agreed(from);
         }
     }
 
     /// Handles a ping; returns whether it may be answered with a grant.
-    pub fn pinged(
+    pub fn on_ping(
         &mut self,
         now: Millis,
         from: Key,
         opinions: &Opinions,
         changes: &mut Vec<Change>,
     ) -> bool {
-        self.heard(now, from);
+        self.record_contact(now, from);
         self.compare(from, opinions);
-        self.take_condemned(now, from, &opinions.condemned, changes);
+        self.apply_condemned(now, from, &opinions.condemned, changes);
         match self.records.get_mut(&from) {
             Some(record) if !record.is_condemned() => {
                 record.granted = Some(now);
@@ -75,7 +75,7 @@ impl Membership {
     }
 
     /// Handles the answer to a ping that was sent at time `sent`.
-    pub fn answered(
+    pub fn on_ack(
         &mut self,
         now: Millis,
         from: Key,
@@ -83,9 +83,9 @@ impl Membership {
         opinions: &Opinions,
         changes: &mut Vec<Change>,
     ) {
-        self.heard(now, from);
+        self.record_contact(now, from);
         self.compare(from, opinions);
-        self.take_condemned(now, from, &opinions.condemned, changes);
+        self.apply_condemned(now, from, &opinions.condemned, changes);
         let lease = sent + self.timing.lease;
         let Some(record) = self.records.get_mut(&from) else {
             return;
@@ -121,7 +121,7 @@ impl Membership {
     }
 
     /// Condemns every member that another member has condemned.
-    fn take_condemned(
+    fn apply_condemned(
         &mut self,
         now: Millis,
         from: Key,
@@ -168,11 +168,11 @@ impl Membership {
         if now <= self.quiet_until {
             self.opinions.clone()
         } else {
-            self.opinions_anew(now)
+            self.compute_opinions(now)
         }
     }
 
-    pub(super) fn opinions_anew(&self, now: Millis) -> Opinions {
+    pub(super) fn compute_opinions(&self, now: Millis) -> Opinions {
         let mut opinions = Opinions {
             digest: self.opinions.digest,
             ..Opinions::default()
@@ -188,13 +188,13 @@ impl Membership {
     }
 
     /// Determines which members are suspect, and when the next one may become so.
-    fn look(&mut self, now: Millis) {
-        self.opinions = self.opinions_anew(now);
-        let heard = self
+    fn refresh_opinions(&mut self, now: Millis) {
+        self.opinions = self.compute_opinions(now);
+        let alive = self
             .records
             .iter()
             .filter(|(key, _)| **key != self.me && self.status(now, **key) == Status::Alive);
-        let first = heard.map(|(_, record)| record.heard + self.timing.suspect_after);
+        let first = alive.map(|(_, record)| record.last_contact + self.timing.suspect_after);
         self.quiet_until = first.fold(Millis::INFINITY, Millis::min);
     }
 
@@ -237,7 +237,7 @@ impl Membership {
         for item in gossip {
             match item {
                 Gossip::Gone(key) if *key == self.me => self.condemn(now, *key, changes),
-                Gossip::Gone(key) => self.bury(*key, changes),
+                Gossip::Gone(key) => self.mark_gone(*key, changes),
                 Gossip::Member {
                     member,
                     draining,
@@ -288,7 +288,7 @@ impl Membership {
         let counting = self.counting();
         let (timing, me) = (self.timing, self.me);
         let mut to_condemn = Vec::new();
-        let mut to_bury = Vec::new();
+        let mut to_remove = Vec::new();
         for (key, record) in &self.records {
             if *key == me {
                 continue;
@@ -296,7 +296,9 @@ impl Membership {
             let granted_long_ago = record
                 .granted
                 .is_none_or(|granted| now > granted + timing.lease);
-            if !record.is_condemned() && now > record.heard + timing.dead_after && granted_long_ago
+            if !record.is_condemned()
+                && now > record.last_contact + timing.dead_after
+                && granted_long_ago
             {
                 let fresh = |at: &&Millis| now <= **at + timing.fresh;
                 let suspects = record.suspected_by.iter();
@@ -310,21 +312,21 @@ impl Membership {
                 .condemned_since
                 .is_some_and(|since| now > since + timing.lease * 1.1)
             {
-                to_bury.push(*key);
+                to_remove.push(*key);
             }
         }
         for key in to_condemn {
             self.condemn(now, key, changes);
         }
-        for key in to_bury {
-            self.bury(key, changes);
+        for key in to_remove {
+            self.mark_gone(key, changes);
         }
         // When members are gone, a majority is smaller.
         let keys: Vec<Key> = self.condemned().collect();
         for key in keys {
             self.condemn(now, key, changes);
         }
-        self.look(now);
+        self.refresh_opinions(now);
     }
 
     /// The members that are condemned and not yet gone.

@@ -153,7 +153,7 @@ impl Membership {
     }
 
     /// Founds a cluster, because there is none to join: this node is its first member.
-    pub fn found(&mut self) {
+    pub fn found_cluster(&mut self) {
         self.joined = true;
         self.count();
     }
@@ -300,7 +300,7 @@ impl Membership {
             .map(|other| other.key)
             .collect();
         for key in older {
-            self.bury(key, changes);
+            self.mark_gone(key, changes);
         }
     }
 
@@ -317,7 +317,7 @@ impl Membership {
         };
         // A process that still answers is another process, whatever the new one says of its address.
         if self.status(now, key) != Status::Alive {
-            self.bury(key, changes);
+            self.mark_gone(key, changes);
         }
     }
 
@@ -360,7 +360,7 @@ impl Membership {
     }
 
     /// Notes that a member has the same list as this node: it knows of all members on it.
-    fn agreed(&mut self, from: Key) {
+    fn mark_agreed(&mut self, from: Key) {
         if self.has_pending {
             for record in self.records.values_mut().filter(|record| !record.counts) {
                 record.known_by.insert(from);
@@ -369,7 +369,7 @@ impl Membership {
         }
     }
 
-    fn bury(&mut self, key: Key, changes: &mut Vec<Change>) {
+    fn mark_gone(&mut self, key: Key, changes: &mut Vec<Change>) {
         let was_member = self.records.remove(&key).is_some();
         if !was_member && self.is_gone(key) {
             return;
@@ -400,7 +400,7 @@ impl Membership {
     /// Removes a member that leaves by itself and has stopped acting before it said so, or that an operator declared dead.
     pub fn left(&mut self, key: Key, changes: &mut Vec<Change>) {
         if key != self.me {
-            self.bury(key, changes);
+            self.mark_gone(key, changes);
         }
     }
 

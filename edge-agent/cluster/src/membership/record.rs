@@ -25,7 +25,7 @@ pub enum Status {
 pub(super) struct Record {
     pub(super) member: Member,
     /// When it was last heard of.
-    pub(super) heard: Millis,
+    pub(super) last_contact: Millis,
     /// When it was last granted to act.
     pub(super) granted: Option<Millis>,
     /// Until when it has granted this node to act.
@@ -49,7 +49,7 @@ impl Record {
     pub(super) const fn new(now: Millis, member: Member, counts: bool) -> Self {
         Self {
             member,
-            heard: now,
+            last_contact: now,
             granted: None,
             lease: Millis::ZERO,
             suspected_by: BTreeMap::new(),
@@ -70,7 +70,7 @@ impl Record {
     pub(super) fn status(&self, now: Millis, is_me: bool, suspect_after: Millis) -> Status {
         if self.is_condemned() {
             Status::Condemned
-        } else if !is_me && now > self.heard + suspect_after {
+        } else if !is_me && now > self.last_contact + suspect_after {
             Status::Suspect
         } else {
             Status::Alive

@@ -92,7 +92,7 @@ impl Node {
                 }
             }
             Message::Ping(sent, opinions) if members.is_joined() => {
-                let granted = members.pinged(now, from, &opinions, changes);
+                let granted = members.on_ping(now, from, &opinions, changes);
                 let differs = opinions.digest != members.digest();
                 let list = (members.get(from).is_none() || differs)
                     .then(|| Message::Members(members.gossip()));
@@ -101,7 +101,7 @@ impl Node {
             }
             Message::Hello(_) | Message::Ping(..) => Vec::new(),
             Message::Ack(sent, granted, opinions) => {
-                members.answered(now, from, (sent, granted), &opinions, changes);
+                members.on_ack(now, from, (sent, granted), &opinions, changes);
                 Vec::new()
             }
             Message::Members(gossip) => {
@@ -249,7 +249,7 @@ fn remembers_rightly(now: Millis, members: &Membership) {
         opinions
     };
     let kept = sorted(members.opinions(now));
-    assert_eq!(kept, sorted(members.opinions_anew(now)));
+    assert_eq!(kept, sorted(members.compute_opinions(now)));
     assert_eq!(kept.digest, members.digest_of_list());
     let records = || members.records.iter();
     assert_eq!(

@@ -5,7 +5,7 @@ use fdn_core::{MebiBytes, MilliCpu, Millis, NodeId, Resources};
 use fdn_scheduling::instance::{Fence, NodeIndex, NodeReport, Refusal, Task, TaskId, Term};
 
 use super::proto;
-use crate::head::{Ballot, Epoch, Known};
+use crate::head::{Ballot, Epoch, HeadView};
 use crate::identity::{Key, Member, Tag};
 use crate::membership::{Gossip, Opinions};
 
@@ -97,14 +97,14 @@ pub(crate) fn time(ms: f64) -> Result<Millis, Unreadable> {
 }
 
 /// The wire message of a task.
-pub(crate) fn task_out(
-    way: proto::Way,
+pub(crate) fn encode_task(
+    delivery: proto::TaskDelivery,
     task: &Task<Resources>,
     context: TaskContext,
     number: u64,
 ) -> proto::Task {
     proto::Task {
-        way: way.into(),
+        delivery: delivery.into(),
         id: task.id.0,
         attempt: task.attempt,
         leg: task.leg,
@@ -121,7 +121,7 @@ pub(crate) fn task_out(
 }
 
 /// The task in a wire message, and its context.
-pub(crate) fn task_in(
+pub(crate) fn decode_task(
     task: proto::Task,
     payload_most: usize,
 ) -> Result<(Task<Resources>, TaskContext), Unreadable> {
@@ -155,7 +155,7 @@ impl From<Fence> for proto::Fence {
     }
 }
 
-pub(crate) fn fence_in(fence: &proto::Fence) -> Result<Fence, Unreadable> {
+pub(crate) fn decode_fence(fence: &proto::Fence) -> Result<Fence, Unreadable> {
     Ok(Fence {
         id: TaskId(fence.id),
         attempt: fence.attempt,
@@ -174,7 +174,7 @@ impl From<NodeReport<Resources>> for proto::NodeReport {
 }
 
 /// The report of the node that sends this.
-pub(crate) fn report_in(
+pub(crate) fn decode_report(
     report: &proto::NodeReport,
     node: NodeIndex,
     epoch: u32,
@@ -196,18 +196,18 @@ const REFUSALS: [Refusal; 5] = [
     Refusal::Expired,
 ];
 
-pub(crate) fn refusal_out(refusal: Refusal) -> u32 {
+pub(crate) fn encode_refusal(refusal: Refusal) -> u32 {
     let at = REFUSALS.iter().position(|other| *other == refusal);
     at.and_then(|at| u32::try_from(at).ok()).unwrap_or(u32::MAX)
 }
 
-pub(crate) fn refusal_in(refusal: u32) -> Result<Refusal, Unreadable> {
+pub(crate) fn decode_refusal(refusal: u32) -> Result<Refusal, Unreadable> {
     let known = REFUSALS.get(refusal as usize).copied();
     known.ok_or(Unreadable("refusal"))
 }
 
 /// The wire message of opinions and knowledge of heads, for pings and answers.
-pub(crate) fn opinions_out(opinions: &Opinions, known: Known) -> proto::Opinions {
+pub(crate) fn encode_opinions(opinions: &Opinions, known: HeadView) -> proto::Opinions {
     let keys = |keys: &[Key]| keys.iter().map(|key| (*key).into()).collect();
     proto::Opinions {
         suspects: keys(&opinions.suspects),
@@ -219,9 +219,9 @@ pub(crate) fn opinions_out(opinions: &Opinions, known: Known) -> proto::Opinions
     }
 }
 
-pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Known) {
+pub(crate) fn decode_opinions(opinions: &proto::Opinions) -> (Opinions, HeadView) {
     let keys = |keys: &[proto::Key]| keys.iter().map(|key| (*key).into()).collect();
-    let known = Known {
+    let known = HeadView {
         // An earlier version sends only the epoch of its head.
         epoch: Epoch(opinions.highest.max(opinions.epoch)),
         head: opinions.head.map(|key| (Epoch(opinions.epoch), key.into())),
@@ -234,7 +234,7 @@ pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Known) {
     (opinions, known)
 }
 
-pub(crate) fn gossip_out(gossip: &[Gossip]) -> proto::Members {
+pub(crate) fn encode_gossip(gossip: &[Gossip]) -> proto::Members {
     let out = |gossip: &Gossip| match gossip {
         Gossip::Member {
             member,
@@ -258,7 +258,7 @@ pub(crate) fn gossip_out(gossip: &[Gossip]) -> proto::Members {
     }
 }
 
-pub(crate) fn gossip_in(members: &proto::Members) -> Result<Vec<Gossip>, Unreadable> {
+pub(crate) fn decode_gossip(members: &proto::Members) -> Result<Vec<Gossip>, Unreadable> {
     let read = |gossip: &proto::Gossip| match (&gossip.member, &gossip.gone) {
         (Some(member), None) => Ok(Gossip::Member {
             member: member.try_into()?,
@@ -271,9 +271,9 @@ pub(crate) fn gossip_in(members: &proto::Members) -> Result<Vec<Gossip>, Unreada
     members.gossip.iter().map(read).collect()
 }
 
-pub(crate) fn ballot_out(ballot: Ballot) -> proto::Ballot {
+pub(crate) fn encode_ballot(ballot: Ballot) -> proto::Ballot {
     let (kind, epoch, has_lease, head) = match ballot {
-        Ballot::Ask(epoch, has_lease) => (proto::BallotKind::Ask, epoch, has_lease, None),
+        Ballot::Request(epoch, has_lease) => (proto::BallotKind::Ask, epoch, has_lease, None),
         Ballot::Vote(epoch) => (proto::BallotKind::Vote, epoch, false, None),
         Ballot::Head(epoch, key) => (proto::BallotKind::Head, epoch, false, Some(key.into())),
         Ballot::Stale(epoch) => (proto::BallotKind::Stale, epoch, false, None),
@@ -286,10 +286,10 @@ pub(crate) fn ballot_out(ballot: Ballot) -> proto::Ballot {
     }
 }
 
-pub(crate) fn ballot_in(ballot: &proto::Ballot) -> Result<Ballot, Unreadable> {
+pub(crate) fn decode_ballot(ballot: &proto::Ballot) -> Result<Ballot, Unreadable> {
     let epoch = Epoch(ballot.epoch);
     match proto::BallotKind::try_from(ballot.kind) {
-        Ok(proto::BallotKind::Ask) => Ok(Ballot::Ask(epoch, ballot.has_lease)),
+        Ok(proto::BallotKind::Ask) => Ok(Ballot::Request(epoch, ballot.has_lease)),
         Ok(proto::BallotKind::Vote) => Ok(Ballot::Vote(epoch)),
         Ok(proto::BallotKind::Head) => {
             let head = ballot.head.ok_or(Unreadable("ballot"))?;

@@ -157,7 +157,7 @@ pub(crate) struct Resources {
 /// How a task reaches the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
-pub(crate) enum Way {
+pub(crate) enum TaskDelivery {
     Submit = 0,
     Hint = 1,
     Assign = 2,
@@ -168,8 +168,8 @@ pub(crate) enum Way {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Task {
-    #[prost(enumeration = "Way", tag = "1")]
-    pub(crate) way: i32,
+    #[prost(enumeration = "TaskDelivery", tag = "1")]
+    pub(crate) delivery: i32,
     #[prost(fixed64, tag = "2")]
     pub(crate) id: u64,
     #[prost(uint32, tag = "3")]
@@ -306,7 +306,7 @@ pub(crate) struct Fenced {
 /// A message about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
-pub(crate) enum Word {
+pub(crate) enum InstanceMessage {
     /// Node to submitter: it has ended.
     Ended = 0,
     /// Node to submitter: it still runs, though the node was given up and has joined again. Is it wanted?
@@ -323,8 +323,8 @@ pub(crate) enum Word {
 pub(crate) struct Instance {
     #[prost(fixed64, tag = "1")]
     pub(crate) id: u64,
-    #[prost(enumeration = "Word", tag = "2")]
-    pub(crate) word: i32,
+    #[prost(enumeration = "InstanceMessage", tag = "2")]
+    pub(crate) message: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -5,9 +5,10 @@ use fdn_scheduling::instance::{Refusal, Task, TaskId};
 use prost::Message;
 
 use super::convert::{
-    TaskContext, ballot_in, ballot_out, refusal_in, refusal_out, task_in, task_out, time,
+    TaskContext, decode_ballot, decode_refusal, decode_task, encode_ballot, encode_refusal,
+    encode_task, time,
 };
-use super::proto::{Body, Frame, Item, Way};
+use super::proto::{Body, Frame, Item, TaskDelivery};
 use crate::head::{Ballot, Epoch};
 use crate::identity::{Key, Tag};
 
@@ -30,8 +31,8 @@ fn a_task_and_its_baggage_cross_the_wire() {
         hops: vec![1, 2],
     };
     let frame = Frame {
-        items: vec![Item::from(Body::Task(task_out(
-            Way::Assign,
+        items: vec![Item::from(Body::Task(encode_task(
+            TaskDelivery::Assign,
             &task(),
             context.clone(),
             5,
@@ -41,9 +42,12 @@ fn a_task_and_its_baggage_cross_the_wire() {
     let Some(Body::Task(sent)) = read.items.into_iter().next().unwrap().body else {
         panic!("a task was sent");
     };
-    assert_eq!((sent.way, sent.number), (Way::Assign as i32, 5));
-    assert_eq!(task_in(sent.clone(), 7), Ok((task(), context)));
-    assert!(task_in(sent, 6).is_err(), "the payload is too long");
+    assert_eq!(
+        (sent.delivery, sent.number),
+        (TaskDelivery::Assign as i32, 5)
+    );
+    assert_eq!(decode_task(sent.clone(), 7), Ok((task(), context)));
+    assert!(decode_task(sent, 6).is_err(), "the payload is too long");
 }
 
 #[test]
@@ -51,9 +55,9 @@ fn times_that_are_no_times_are_refused() {
     assert!(time(0.0).is_ok());
     for bad in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
         assert!(time(bad).is_err(), "{bad}");
-        let mut sent = task_out(Way::Submit, &task(), TaskContext::default(), 0);
+        let mut sent = encode_task(TaskDelivery::Submit, &task(), TaskContext::default(), 0);
         sent.deadline = bad;
-        assert!(task_in(sent, 10).is_err());
+        assert!(decode_task(sent, 10).is_err());
     }
 }
 
@@ -66,19 +70,19 @@ fn refusals_and_ballots_keep_their_meaning() {
         Refusal::TooLarge,
         Refusal::Expired,
     ] {
-        assert_eq!(refusal_in(refusal_out(refusal)), Ok(refusal));
+        assert_eq!(decode_refusal(encode_refusal(refusal)), Ok(refusal));
     }
-    assert!(refusal_in(77).is_err());
+    assert!(decode_refusal(77).is_err());
     let key = Key {
         tag: Tag::new(3),
         incarnation: 2,
     };
     for ballot in [
-        Ballot::Ask(Epoch(7), true),
+        Ballot::Request(Epoch(7), true),
         Ballot::Vote(Epoch(8)),
         Ballot::Head(Epoch(9), key),
         Ballot::Stale(Epoch(10)),
     ] {
-        assert_eq!(ballot_in(&ballot_out(ballot)), Ok(ballot));
+        assert_eq!(decode_ballot(&encode_ballot(ballot)), Ok(ballot));
     }
 }

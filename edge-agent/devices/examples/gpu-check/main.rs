@@ -24,7 +24,7 @@ use std::sync::Arc;
 use fdn_core::device::{DeviceKind, GpuRequest};
 use fdn_core::{ByteSize, InstanceId, NodeId, Timestamp};
 use fdn_devices::discovery::NvmlDiscovery;
-use fdn_devices::{Bound, Device, DeviceMetrics, Devices, DevicesSettings, Discovery, Parts};
+use fdn_devices::{Binding, Device, DeviceMetrics, Devices, DevicesSettings, Discovery, Parts};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use uuid::Uuid;
@@ -88,7 +88,7 @@ fn sequence(nvml: &Arc<dyn Discovery>, found: &[Device], seed: u64) {
     let mut devices = open(nvml, folder.path());
     let app = "gpu-check".parse().expect("app");
     let most = found.iter().map(|d| d.memory.get()).max().unwrap_or(1);
-    let mut running = BTreeMap::<InstanceId, Bound>::new();
+    let mut running = BTreeMap::<InstanceId, Binding>::new();
     for n in 0..40_u128 {
         match rng.random_range(0..4) {
             0 | 1 => {
@@ -97,7 +97,7 @@ fn sequence(nvml: &Arc<dyn Discovery>, found: &[Device], seed: u64) {
                 let request = GpuRequest::of_memory(ByteSize::from_mib(mib));
                 if let Ok(grants) = devices.bind(id, &app, &request) {
                     let ids = grants.iter().map(|g| g.device.parse().expect("a device"));
-                    let bound = Bound {
+                    let bound = Binding {
                         instance: id,
                         app: app.clone(),
                         memory: request.memory.to_mebibytes(),

@@ -36,12 +36,12 @@ pub(super) struct Bank {
 
 /// What an instance needs of each of its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Each {
+pub(super) struct SliceDemand {
     pub(super) memory: MebiBytes,
     pub(super) cores: Option<Percent>,
 }
 
-impl Each {
+impl SliceDemand {
     fn cores(self) -> Units {
         Units(self.cores.map_or(0, |share| u64::from(share.get())))
     }
@@ -112,7 +112,7 @@ impl Bank {
     }
 
     /// Whether devices of this bank could provide this if all were free.
-    pub(super) fn could(&self, count: u32, each: Each) -> bool {
+    pub(super) fn could_fit(&self, count: u32, each: SliceDemand) -> bool {
         count as usize <= self.devices.len() && self.unit.demand(each.memory) <= self.capacity
     }
 
@@ -120,7 +120,7 @@ impl Bank {
     pub(super) fn choose(
         &self,
         count: u32,
-        each: Each,
+        each: SliceDemand,
         usable: DeviceSet,
         options: &AllocationOptions,
     ) -> Result<Option<Choice>, ResourceError> {
@@ -165,7 +165,7 @@ impl Bank {
         &mut self,
         instance: InstanceId,
         devices: DeviceSet,
-        each: Each,
+        each: SliceDemand,
     ) -> Result<(), ResourceError> {
         let units = self.unit.demand(each.memory);
         self.memory.bind_to(instance, devices, units)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fdn_core::{DeviceId, InstanceId, Timestamp};
 
-use super::{AllocationTable, Entry, Outage};
+use super::{AllocationTable, DeviceEntry, Outage};
 use crate::discovery::Device;
 use crate::error::BindError;
 
@@ -44,7 +44,7 @@ impl AllocationTable {
                 }
                 None => {
                     changed.insert(device.id.clone());
-                    let entry = Entry {
+                    let entry = DeviceEntry {
                         device: device.clone(),
                         present: true,
                         outage: None,
@@ -56,7 +56,7 @@ impl AllocationTable {
         if !changed.is_empty() {
             let order: Vec<InstanceId> = self.bindings.keys().copied().collect();
             self.rebuild(&order)?;
-            self.forget_gone();
+            self.prune_gone();
         }
         let instances = self.lost().filter(|lost| !before.contains(lost)).collect();
         Ok(Affected {
@@ -66,7 +66,12 @@ impl AllocationTable {
     }
 
     /// Takes a device, or all MIG instances of a GPU, out of service. Instances that hold slices of it keep them and are returned.
-    pub fn out_of_service(&mut self, device: &DeviceId, reason: &str, at: Timestamp) -> Affected {
+    pub fn take_out_of_service(
+        &mut self,
+        device: &DeviceId,
+        reason: &str,
+        at: Timestamp,
+    ) -> Affected {
         let devices = self.family(device);
         for id in &devices {
             if let Some(entry) = self.devices.get_mut(id)
@@ -82,7 +87,7 @@ impl AllocationTable {
     }
 
     /// Puts a device, or all MIG instances of a GPU, back into service.
-    pub fn back_in_service(&mut self, device: &DeviceId) -> Affected {
+    pub fn return_to_service(&mut self, device: &DeviceId) -> Affected {
         let devices = self.family(device);
         for id in &devices {
             if let Some(entry) = self.devices.get_mut(id) {
@@ -103,8 +108,8 @@ impl AllocationTable {
     }
 
     fn affected(&self, devices: BTreeSet<DeviceId>) -> Affected {
-        let holdings = self.bindings.iter();
-        let holds = holdings.filter(|(_, h)| !h.bound.devices.is_disjoint(&devices));
+        let entries = self.bindings.iter();
+        let holds = entries.filter(|(_, h)| !h.bound.devices.is_disjoint(&devices));
         Affected {
             instances: holds.map(|(instance, _)| *instance).collect(),
             devices,

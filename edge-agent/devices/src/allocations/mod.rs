@@ -37,10 +37,10 @@ use serde::{Deserialize, Serialize};
 use crate::discovery::Device;
 use crate::error::BindError;
 use crate::settings::{DeviceOrder, ScoreName};
-use bank::{Bank, Each};
+use bank::{Bank, SliceDemand};
 
 pub use change::Affected;
-pub use reconcile::Reconciled;
+pub use reconcile::ReconcileReport;
 pub use saved::SavedAllocations;
 
 /// The options of an allocation table.
@@ -58,7 +58,7 @@ pub struct AllocationOptions {
 
 /// The binding of an instance: the same amount of each of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bound {
+pub struct Binding {
     /// The instance.
     pub instance: InstanceId,
     /// The app that it serves.
@@ -72,9 +72,9 @@ pub struct Bound {
     pub devices: BTreeSet<DeviceId>,
 }
 
-impl Bound {
-    const fn each(&self) -> Each {
-        Each {
+impl Binding {
+    const fn slice_demand(&self) -> SliceDemand {
+        SliceDemand {
             memory: self.memory,
             cores: self.cores,
         }
@@ -82,7 +82,7 @@ impl Bound {
 }
 
 /// An instance that really runs, with the slices that it was started with, as the runtime reports it.
-pub type Running = Bound;
+pub type RunningBinding = Binding;
 
 /// Why a device is out of service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ struct Outage {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct DeviceEntry {
     device: Device,
     /// Whether the machine has the device now.
     present: bool,
@@ -100,8 +100,8 @@ struct Entry {
 }
 
 #[derive(Clone, Debug)]
-struct Holding {
-    bound: Bound,
+struct BindingEntry {
+    bound: Binding,
     lost: bool,
 }
 
@@ -109,8 +109,8 @@ struct Holding {
 #[derive(Clone, Debug)]
 pub struct AllocationTable {
     options: AllocationOptions,
-    devices: BTreeMap<DeviceId, Entry>,
-    bindings: BTreeMap<InstanceId, Holding>,
+    devices: BTreeMap<DeviceId, DeviceEntry>,
+    bindings: BTreeMap<InstanceId, BindingEntry>,
     /// Derived from the devices that are present and the bindings that are held.
     banks: Vec<Bank>,
 }
@@ -137,7 +137,7 @@ impl AllocationTable {
         instance: InstanceId,
         app: &AppName,
         request: &GpuRequest,
-    ) -> Result<Bound, BindError> {
+    ) -> Result<Binding, BindError> {
         if self.bindings.contains_key(&instance) {
             return Err(BindError::AlreadyBound(instance));
         }
@@ -148,10 +148,10 @@ impl AllocationTable {
         }
         let (at, choice) = self.choose(request)?;
         let bank = &mut self.banks[at];
-        let each = each(request);
+        let each = slice_demand(request);
         bank.bind(instance, choice.devices, each)?;
         let chosen = choice.devices.iter();
-        let bound = Bound {
+        let bound = Binding {
             instance,
             app: app.clone(),
             memory: each.memory,
@@ -160,7 +160,7 @@ impl AllocationTable {
         };
         self.bindings.insert(
             instance,
-            Holding {
+            BindingEntry {
                 bound: bound.clone(),
                 lost: false,
             },
@@ -172,8 +172,8 @@ impl AllocationTable {
     ///
     /// # Errors
     /// [`BindError::Never`], with what is missing.
-    pub fn could(&self, request: &GpuRequest) -> Result<(), BindError> {
-        let (count, each) = (request.count, each(request));
+    pub fn check_feasible(&self, request: &GpuRequest) -> Result<(), BindError> {
+        let (count, each) = (request.count, slice_demand(request));
         let never = |reason| BindError::Never {
             wanted: each.memory,
             count,
@@ -185,11 +185,14 @@ impl AllocationTable {
         if self.banks.is_empty() {
             return Err(never("there is no device"));
         }
-        let mut fitting = self.banks.iter().filter(|bank| is_of(bank, request));
+        let mut fitting = self
+            .banks
+            .iter()
+            .filter(|bank| matches_model(bank, request));
         if fitting.clone().next().is_none() {
             return Err(never("there is no device of that model"));
         }
-        if !fitting.any(|bank| bank.could(count, each)) {
+        if !fitting.any(|bank| bank.could_fit(count, each)) {
             return Err(never(
                 "there are too few devices of one model that are so large",
             ));
@@ -199,11 +202,11 @@ impl AllocationTable {
 
     /// The best devices of the best bank.
     fn choose(&self, request: &GpuRequest) -> Result<(usize, Choice), BindError> {
-        self.could(request)?;
-        let (count, each) = (request.count, each(request));
+        self.check_feasible(request)?;
+        let (count, each) = (request.count, slice_demand(request));
         let mut best: Option<(usize, Choice)> = None;
         for (at, bank) in self.banks.iter().enumerate() {
-            if !is_of(bank, request) || !bank.could(count, each) {
+            if !matches_model(bank, request) || !bank.could_fit(count, each) {
                 continue;
             }
             let found = bank.choose(count, each, self.usable(bank), &self.options)?;
@@ -225,7 +228,11 @@ impl AllocationTable {
     ///
     /// Complexity: O(n + k²) changes of copies of the allocation table, for n idle instances and k of them considered.
     #[must_use]
-    pub fn in_the_way(&self, request: &GpuRequest, idle: &[InstanceId]) -> Option<Vec<InstanceId>> {
+    pub fn instances_to_evict(
+        &self,
+        request: &GpuRequest,
+        idle: &[InstanceId],
+    ) -> Option<Vec<InstanceId>> {
         let has_room = |allocations: &Self| match allocations.choose(request) {
             Ok(_) => Some(true),
             Err(BindError::NoRoom { .. }) => Some(false),
@@ -259,7 +266,8 @@ impl AllocationTable {
     fn usable(&self, bank: &Bank) -> DeviceSet {
         let in_service = |id: &DeviceId| {
             let entry = self.devices.get(id);
-            entry.is_some_and(|entry| entry.present && entry.outage.is_none()) && !self.blocked(id)
+            entry.is_some_and(|entry| entry.present && entry.outage.is_none())
+                && !self.is_held_by_lost(id)
         };
         (0..)
             .zip(&bank.devices)
@@ -269,37 +277,37 @@ impl AllocationTable {
     }
 
     /// Whether a lost instance may still use the device.
-    fn blocked(&self, device: &DeviceId) -> bool {
-        let mut holdings = self.bindings.values();
-        holdings.any(|holding| holding.lost && holding.bound.devices.contains(device))
+    fn is_held_by_lost(&self, device: &DeviceId) -> bool {
+        let mut entries = self.bindings.values();
+        entries.any(|entry| entry.lost && entry.bound.devices.contains(device))
     }
 
     /// Releases the binding of an instance that has ended.
     ///
     /// # Errors
     /// [`BindError::NotBound`], for instance when its end is reported twice.
-    pub fn unbind(&mut self, instance: InstanceId) -> Result<Bound, BindError> {
-        let holding = self
+    pub fn unbind(&mut self, instance: InstanceId) -> Result<Binding, BindError> {
+        let entry = self
             .bindings
             .remove(&instance)
             .ok_or(BindError::NotBound(instance))?;
         for bank in &mut self.banks {
             bank.unbind(instance)?;
         }
-        self.forget_gone();
-        Ok(holding.bound)
+        self.prune_gone();
+        Ok(entry.bound)
     }
 
     /// The binding of an instance; `None` once it is lost.
     #[must_use]
-    pub fn get(&self, instance: InstanceId) -> Option<&Bound> {
-        let holding = self.bindings.get(&instance)?;
-        (!holding.lost).then_some(&holding.bound)
+    pub fn get(&self, instance: InstanceId) -> Option<&Binding> {
+        let entry = self.bindings.get(&instance)?;
+        (!entry.lost).then_some(&entry.bound)
     }
 
     /// The instances that have lost their slices and must end.
     pub fn lost(&self) -> impl Iterator<Item = InstanceId> {
-        let lost = self.bindings.iter().filter(|(_, holding)| holding.lost);
+        let lost = self.bindings.iter().filter(|(_, entry)| entry.lost);
         lost.map(|(instance, _)| *instance)
     }
 
@@ -309,11 +317,11 @@ impl AllocationTable {
         let present: Vec<&Device> = present.map(|entry| &entry.device).collect();
         self.banks = Bank::all(&present, &self.options)?;
         for instance in order {
-            let Some(holding) = self.bindings.get_mut(instance) else {
+            let Some(entry) = self.bindings.get_mut(instance) else {
                 continue;
             };
-            if !holding.lost {
-                holding.lost = !place(&mut self.banks, &holding.bound)?;
+            if !entry.lost {
+                entry.lost = !place(&mut self.banks, &entry.bound)?;
             }
         }
         Ok(())
@@ -321,16 +329,16 @@ impl AllocationTable {
 
     /// Forgets devices that are gone and of which nobody holds anything. Devices with an outage are remembered: one that falls off the bus and
     /// comes back must not count as sound.
-    fn forget_gone(&mut self) {
-        let mut holdings = self.bindings.values();
-        let held: BTreeSet<&DeviceId> = holdings.by_ref().flat_map(|h| &h.bound.devices).collect();
+    fn prune_gone(&mut self) {
+        let mut entries = self.bindings.values();
+        let held: BTreeSet<&DeviceId> = entries.by_ref().flat_map(|h| &h.bound.devices).collect();
         self.devices
             .retain(|id, entry| entry.present || entry.outage.is_some() || held.contains(id));
     }
 }
 
 /// Binds in every bank that has devices of the binding; undoes everything if there is no room in one.
-fn place(banks: &mut [Bank], bound: &Bound) -> Result<bool, ResourceError> {
+fn place(banks: &mut [Bank], bound: &Binding) -> Result<bool, ResourceError> {
     let mut placed = 0;
     for bank in banks.iter_mut() {
         let devices: DeviceSet = bound
@@ -341,7 +349,10 @@ fn place(banks: &mut [Bank], bound: &Bound) -> Result<bool, ResourceError> {
         if devices.is_empty() {
             continue;
         }
-        if bank.bind(bound.instance, devices, bound.each()).is_err() {
+        if bank
+            .bind(bound.instance, devices, bound.slice_demand())
+            .is_err()
+        {
             break;
         }
         placed += devices.len() as usize;
@@ -355,13 +366,13 @@ fn place(banks: &mut [Bank], bound: &Bound) -> Result<bool, ResourceError> {
     Ok(all)
 }
 
-fn is_of(bank: &Bank, request: &GpuRequest) -> bool {
+fn matches_model(bank: &Bank, request: &GpuRequest) -> bool {
     let model = request.model.as_ref();
     model.is_none_or(|model| model.covers(&bank.model))
 }
 
-const fn each(request: &GpuRequest) -> Each {
-    Each {
+const fn slice_demand(request: &GpuRequest) -> SliceDemand {
+    SliceDemand {
         memory: request.memory.to_mebibytes(),
         cores: request.cores,
     }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::InstanceId;
 
-use super::{AllocationTable, Holding, Running};
+use super::{AllocationTable, BindingEntry, RunningBinding};
 use crate::error::BindError;
 
 /// The result of a reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reconciled {
+pub struct ReconcileReport {
     /// Their bindings are unchanged.
     pub kept: BTreeSet<InstanceId>,
     /// They ran without a binding, or with a different one, and have the right one now.
@@ -27,33 +27,33 @@ impl AllocationTable {
     /// [`BindError::Contradiction`], which would be a bug.
     pub fn reconcile(
         &mut self,
-        running: impl IntoIterator<Item = Running>,
-    ) -> Result<Reconciled, BindError> {
-        let mut done = Reconciled::default();
+        running: impl IntoIterator<Item = RunningBinding>,
+    ) -> Result<ReconcileReport, BindError> {
+        let mut done = ReconcileReport::default();
         let mut before = std::mem::take(&mut self.bindings);
         let mut after = BTreeMap::new();
         for running in running {
             let instance = running.instance;
             let known = before.remove(&instance);
-            let kept = known.filter(|holding| holding.bound == running);
+            let kept = known.filter(|entry| entry.bound == running);
             let was = if kept.is_some() {
                 &mut done.kept
             } else {
                 &mut done.adopted
             };
             was.insert(instance);
-            let holding = kept.unwrap_or(Holding {
+            let entry = kept.unwrap_or(BindingEntry {
                 bound: running,
                 lost: false,
             });
-            after.insert(instance, holding);
+            after.insert(instance, entry);
         }
         done.released = before.into_keys().collect();
         self.bindings = after;
         // Instances that were in the table take precedence over those that were not.
         let order: Vec<InstanceId> = done.kept.iter().chain(&done.adopted).copied().collect();
         self.rebuild(&order)?;
-        self.forget_gone();
+        self.prune_gone();
         done.lost = self.lost().collect();
         done.kept.retain(|instance| !done.lost.contains(instance));
         done.adopted

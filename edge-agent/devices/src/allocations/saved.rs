@@ -3,7 +3,7 @@
 use fdn_core::InstanceId;
 use serde::{Deserialize, Serialize};
 
-use super::{AllocationOptions, AllocationTable, Bound, Entry, Holding, Outage};
+use super::{AllocationOptions, AllocationTable, Binding, BindingEntry, DeviceEntry, Outage};
 use crate::discovery::Device;
 use crate::error::BindError;
 
@@ -29,7 +29,7 @@ struct SavedDevice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedBinding {
     #[serde(flatten)]
-    bound: Bound,
+    bound: Binding,
     lost: bool,
 }
 
@@ -37,14 +37,14 @@ impl AllocationTable {
     /// The state to keep on disk.
     #[must_use]
     pub fn to_saved(&self, boot: &str) -> SavedAllocations {
-        let device = |entry: &Entry| SavedDevice {
+        let device = |entry: &DeviceEntry| SavedDevice {
             device: entry.device.clone(),
             present: entry.present,
             outage: entry.outage.clone(),
         };
-        let binding = |holding: &Holding| SavedBinding {
-            bound: holding.bound.clone(),
-            lost: holding.lost,
+        let binding = |entry: &BindingEntry| SavedBinding {
+            bound: entry.bound.clone(),
+            lost: entry.lost,
         };
         SavedAllocations {
             boot: boot.to_owned(),
@@ -64,7 +64,7 @@ impl AllocationTable {
     ) -> Result<Self, BindError> {
         let mut allocations = Self::new(options);
         for saved in saved.devices {
-            let entry = Entry {
+            let entry = DeviceEntry {
                 device: saved.device,
                 present: saved.present,
                 outage: saved.outage,
@@ -72,11 +72,11 @@ impl AllocationTable {
             allocations.devices.insert(entry.device.id.clone(), entry);
         }
         for saved in saved.bindings {
-            let holding = Holding {
+            let entry = BindingEntry {
                 bound: saved.bound,
                 lost: saved.lost,
             };
-            allocations.bindings.insert(holding.bound.instance, holding);
+            allocations.bindings.insert(entry.bound.instance, entry);
         }
         let order: Vec<InstanceId> = allocations.bindings.keys().copied().collect();
         allocations.rebuild(&order)?;

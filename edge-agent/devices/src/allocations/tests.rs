@@ -37,7 +37,7 @@ fn ask(mib: u64) -> GpuRequest {
     GpuRequest::of_memory(ByteSize::from_mib(mib))
 }
 
-fn only(bound: &Bound) -> &str {
+fn only(bound: &Binding) -> &str {
     bound.devices.first().expect("a device").as_str()
 }
 
@@ -62,11 +62,16 @@ fn slices_fill_one_device_before_the_next() {
         .expect_err("too large");
     assert!(matches!(error, BindError::Never { .. }), "{error}");
     // A device that is in use could provide more than is free now, but never more than it has.
-    assert!(allocations.could(&ask(10 * GIB)).is_ok());
-    let lacking = allocations.could(&ask(17 * GIB)).expect_err("too large");
+    assert!(allocations.check_feasible(&ask(10 * GIB)).is_ok());
+    let lacking = allocations
+        .check_feasible(&ask(17 * GIB))
+        .expect_err("too large");
     assert!(matches!(lacking, BindError::Never { .. }), "{lacking}");
     let none = self::allocations(Vec::new());
-    let lacking = none.could(&ask(GIB)).expect_err("no device").to_string();
+    let lacking = none
+        .check_feasible(&ask(GIB))
+        .expect_err("no device")
+        .to_string();
     assert!(lacking.ends_with("there is no device"), "{lacking}");
     allocations.unbind(id(1)).expect("bound");
     assert!(matches!(
@@ -87,7 +92,7 @@ fn as_few_as_it_takes_are_in_the_way_and_the_first_go_first() {
         allocations.bind(id(n), &app(), &ask(mib)).expect("room");
     }
     let all = [id(1), id(2), id(3)];
-    let of = |mib, idle: &[InstanceId]| allocations.in_the_way(&ask(mib), idle);
+    let of = |mib, idle: &[InstanceId]| allocations.instances_to_evict(&ask(mib), idle);
     assert_eq!(of(8 * GIB, &all), Some(vec![]), "there is room");
     assert_eq!(
         of(10 * GIB, &all),
@@ -123,7 +128,7 @@ proptest! {
             }
             allocations.bind(id(99), &app(), &request).is_ok()
         };
-        match allocations.in_the_way(&request, &idle) {
+        match allocations.instances_to_evict(&request, &idle) {
             Some(going) => {
                 prop_assert!(without(&going));
                 prop_assert!(going.iter().all(|one| idle.contains(one)));
@@ -206,7 +211,7 @@ fn a_device_out_of_service_keeps_what_it_has_and_gives_nothing() {
     let mut allocations = allocations(gpus(1, 16 * GIB));
     let device: DeviceId = "SIM-0".parse().expect("id");
     allocations.bind(id(1), &app(), &ask(GIB)).expect("room");
-    let affected = allocations.out_of_service(&device, "Xid 79", Timestamp(7));
+    let affected = allocations.take_out_of_service(&device, "Xid 79", Timestamp(7));
     assert_eq!(affected.instances, [id(1)].into());
     assert!(allocations.get(id(1)).is_some());
     assert!(matches!(
@@ -233,7 +238,7 @@ fn a_device_out_of_service_keeps_what_it_has_and_gives_nothing() {
         AllocationTable::from_saved(DevicesSettings::default().allocations(), saved)
             .expect("allocations");
     assert!(allocations.bind(id(2), &app(), &ask(GIB)).is_err());
-    allocations.back_in_service(&device);
+    allocations.return_to_service(&device);
     allocations
         .bind(id(2), &app(), &ask(GIB))
         .expect("room again");
@@ -248,7 +253,7 @@ fn a_fault_of_a_gpu_is_one_of_all_its_parts() {
     };
     let mut allocations = allocations(group.devices());
     let affected =
-        allocations.out_of_service(&"SIM-0".parse().expect("id"), "Xid 48", Timestamp(1));
+        allocations.take_out_of_service(&"SIM-0".parse().expect("id"), "Xid 48", Timestamp(1));
     let ids: Vec<&str> = affected.devices.iter().map(DeviceId::as_str).collect();
     assert_eq!(ids, ["SIM-0-mig-0", "SIM-0-mig-1"]);
     let bound = allocations
@@ -296,7 +301,7 @@ fn what_runs_is_right() {
         .bind(id(1), &app(), &ask(10 * GIB))
         .expect("room");
     allocations.bind(id(2), &app(), &ask(GIB)).expect("room");
-    let stranger = |n, devices: &[&str], mib| Bound {
+    let stranger = |n, devices: &[&str], mib| Binding {
         instance: id(n),
         app: app(),
         memory: MebiBytes(mib),
@@ -389,7 +394,7 @@ struct World {
     allocations: AllocationTable,
     saved: [SavedAllocations; 2],
     devices: Vec<Device>,
-    running: BTreeMap<InstanceId, Bound>,
+    running: BTreeMap<InstanceId, Binding>,
     out: BTreeSet<DeviceId>,
     next: u128,
 }
@@ -442,13 +447,15 @@ impl World {
             }
             Step::Restart { allocations } => self.restart(allocations),
             Step::Fault { device } => {
-                let fault =
-                    self.allocations
-                        .out_of_service(&Self::device(device), "Xid 79", Timestamp(1));
+                let fault = self.allocations.take_out_of_service(
+                    &Self::device(device),
+                    "Xid 79",
+                    Timestamp(1),
+                );
                 self.out.extend(fault.devices);
             }
             Step::Back { device } => {
-                self.allocations.back_in_service(&Self::device(device));
+                self.allocations.return_to_service(&Self::device(device));
                 self.out.remove(&Self::device(device));
             }
             Step::Machine { count, gib } => {

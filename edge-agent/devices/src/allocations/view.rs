@@ -3,7 +3,7 @@
 use fdn_core::device::{DeviceState, DeviceStatus, SliceStatus};
 use fdn_core::{DeviceId, MebiBytes};
 
-use super::{AllocationTable, Entry};
+use super::{AllocationTable, DeviceEntry};
 
 impl AllocationTable {
     /// Every known device: those that the machine has, and gone ones with bindings or a remembered outage.
@@ -12,10 +12,10 @@ impl AllocationTable {
         self.devices.values().map(|e| self.status_of(e)).collect()
     }
 
-    fn status_of(&self, entry: &Entry) -> DeviceStatus {
+    fn status_of(&self, entry: &DeviceEntry) -> DeviceStatus {
         let device = &entry.device;
-        let holdings = self.bindings.values();
-        let held = holdings.filter(|h| !h.lost && h.bound.devices.contains(&device.id));
+        let entries = self.bindings.values();
+        let held = entries.filter(|h| !h.lost && h.bound.devices.contains(&device.id));
         DeviceStatus {
             id: device.id.clone(),
             kind: device.kind,
@@ -25,21 +25,21 @@ impl AllocationTable {
             bound_mib: self.bound(&device.id),
             state: self.state(entry),
             slices: held
-                .map(|holding| SliceStatus {
-                    instance: holding.bound.instance,
-                    app: holding.bound.app.clone(),
-                    memory_mib: holding.bound.memory,
-                    cores: holding.bound.cores,
+                .map(|entry| SliceStatus {
+                    instance: entry.bound.instance,
+                    app: entry.bound.app.clone(),
+                    memory_mib: entry.bound.memory,
+                    cores: entry.bound.cores,
                 })
                 .collect(),
         }
     }
 
-    fn state(&self, entry: &Entry) -> DeviceState {
+    fn state(&self, entry: &DeviceEntry) -> DeviceState {
         let (reason, since) = match &entry.outage {
             Some(outage) => (outage.reason.clone(), outage.since),
             None if !entry.present => ("it is gone".to_owned(), fdn_core::Timestamp(0)),
-            None if self.blocked(&entry.device.id) => (
+            None if self.is_held_by_lost(&entry.device.id) => (
                 "an instance that lost its slice has not ended".to_owned(),
                 fdn_core::Timestamp(0),
             ),

@@ -53,9 +53,9 @@ pub trait Discovery: Send + Sync + 'static {
 }
 
 /// A machine without devices.
-struct Nothing;
+struct NoDevices;
 
-impl Discovery for Nothing {
+impl Discovery for NoDevices {
     fn devices(&self) -> Result<Vec<Device>, DiscoveryError> {
         Ok(Vec::new())
     }
@@ -81,7 +81,7 @@ pub fn from_settings(settings: &DevicesSettings) -> Arc<dyn Discovery> {
         });
     }
     if !settings.enabled {
-        return Arc::new(Nothing);
+        return Arc::new(NoDevices);
     }
     found(NvmlDiscovery::open())
 }
@@ -92,7 +92,7 @@ fn found(opened: Result<NvmlDiscovery, DiscoveryError>) -> Arc<dyn Discovery> {
         Ok(nvml) => Arc::new(nvml),
         Err(reason) => {
             info!(%reason, "no GPU devices: NVML cannot be used");
-            Arc::new(Nothing)
+            Arc::new(NoDevices)
         }
     }
 }

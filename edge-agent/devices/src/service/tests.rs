@@ -95,7 +95,7 @@ fn an_unreadable_book_is_made_anew_from_what_runs() {
     let node = Node::new();
     let devices = node.open("boot");
     bind(&devices, 1, 12 << 10).expect("room");
-    let running = Bound {
+    let running = Binding {
         instance: id(1),
         app: "thumbs".parse().expect("app"),
         memory: MebiBytes(12 << 10),

@@ -7,7 +7,7 @@ use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use fdn_core::InstanceId;
 
 use super::cgroup::Cgroup;
-use super::events::{self, Past};
+use super::events::{self, LogHistory};
 use super::instance::DockerInstance;
 use super::{Shared, create, failure};
 use crate::link::health;
@@ -23,7 +23,7 @@ impl Shared {
         container: ContainerSummary,
     ) -> Option<Arc<DockerInstance>> {
         let id = container.id.as_deref()?;
-        if let Some(known) = self.held(id) {
+        if let Some(known) = self.instance(id) {
             let serving = !matches!(
                 known.state.get(),
                 InstanceState::Starting | InstanceState::Exited(_)
@@ -35,11 +35,11 @@ impl Shared {
         if self.registry().ids.contains(&description.id) {
             return None;
         }
-        let ways = self.ways_to(id).await.ok()?;
+        let access = self.access_to(id).await.ok()?;
         // A container frozen by an agent of this node; a requested freeze is enough, because it may be half-way.
         let frozen = |group: &Cgroup| group.freezing().unwrap_or(false);
         let paused = container.state == Some(ContainerSummaryStateEnum::PAUSED)
-            || ways.group.as_ref().is_some_and(frozen);
+            || access.group.as_ref().is_some_and(frozen);
         let instance = Arc::new(DockerInstance::new(
             description,
             id.to_owned(),
@@ -48,7 +48,7 @@ impl Shared {
             self.options.sink.clone(),
             self.options.engine_timeout,
         ));
-        let link = instance.connect(ways);
+        let link = instance.connect(access);
         let state = if paused {
             InstanceState::Paused
         } else {
@@ -61,10 +61,10 @@ impl Shared {
             }
         };
         instance.state.set(state);
-        self.hold(&instance);
-        let past = Past::Tail(LogLimits::default().lines);
-        tokio::spawn(events::capture(instance.clone(), past));
-        self.watch_over(&instance);
+        self.register(&instance);
+        let history = LogHistory::Tail(LogLimits::default().lines);
+        tokio::spawn(events::capture(instance.clone(), history));
+        self.monitor_health(&instance);
         // The agent that started it may have ended before it had limited the CPU.
         if !instance.limit_cpu_by_group() {
             let limited = instance.clone();
@@ -81,12 +81,13 @@ impl Shared {
         let id = instance_id(container);
         let mine = {
             let registry = self.registry();
-            registry.held.contains_key(engine_id) || id.is_some_and(|id| registry.ids.contains(&id))
+            registry.instances.contains_key(engine_id)
+                || id.is_some_and(|id| registry.ids.contains(&id))
         };
         if mine {
             return;
         }
-        self.let_go(engine_id).await;
+        self.thaw_before_removal(engine_id).await;
         let options = RemoveContainerOptionsBuilder::default()
             .force(true)
             .v(true)
@@ -105,7 +106,7 @@ impl Shared {
 
 impl Shared {
     /// Thaws the processes of a container that is to be removed, because on older kernels not even SIGKILL would reach them.
-    async fn let_go(&self, container: &str) {
+    async fn thaw_before_removal(&self, container: &str) {
         let Some(root) = self.options.cgroups.as_deref() else {
             return;
         };

@@ -12,14 +12,16 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use fdn_core::ByteSize;
-use fdn_runtime::image::{Contents, DockerImage, Image, UNFOLDED, architecture, name_of, open};
+use fdn_runtime::image::{
+    Contents, DockerImage, Image, UNPACKED_MAX, architecture, entry_name, open,
+};
 use tar::{Builder, EntryType, Header};
 
 pub(crate) use fdn_runtime::image::ArchiveError;
 
-/// Finds the one image of an archive for this node's architecture; the archive may unpack to at most `most`. Its layers were counted at the upload.
-pub(crate) fn plan(path: &Path, most: ByteSize) -> Result<Image, ArchiveError> {
-    let contents = Contents::read(path, most.as_bytes())?;
+/// Finds the one image of an archive for this node's architecture; the archive may unpack to at most `max_size`. Its layers were counted at the upload.
+pub(crate) fn plan(path: &Path, max_size: ByteSize) -> Result<Image, ArchiveError> {
+    let contents = Contents::read(path, max_size.as_bytes())?;
     let image = contents.image(&[architecture()])?;
     let config = contents.config(&image)?;
     if !config.runs_on(&[architecture()]) {
@@ -34,21 +36,21 @@ pub(crate) fn plan(path: &Path, most: ByteSize) -> Result<Image, ArchiveError> {
 
 /// The digest that a registry gives to the image of an OCI layout, for this node's platform; `None` if the archive is not a layout.
 pub(crate) fn oci_digest(path: &Path) -> Result<Option<fdn_core::Digest>, ArchiveError> {
-    Contents::read(path, UNFOLDED.as_bytes())?.oci_digest(&[architecture()])
+    Contents::read(path, UNPACKED_MAX.as_bytes())?.oci_digest(&[architecture()])
 }
 
 /// Writes the image as an archive in the format of `docker save` with `tag` as its only name.
 pub(crate) fn rewrite(
-    (path, most): (&Path, ByteSize),
+    (path, max_size): (&Path, ByteSize),
     plan: &Image,
     tag: &str,
     sink: impl Write,
 ) -> Result<(), ArchiveError> {
     let wanted: BTreeSet<&String> = std::iter::once(&plan.config).chain(&plan.layers).collect();
     let mut out = Builder::new(sink);
-    for entry in open(path, most.as_bytes())?.entries()? {
+    for entry in open(path, max_size.as_bytes())?.entries()? {
         let mut entry = entry?;
-        let name = name_of(&entry)?;
+        let name = entry_name(&entry)?;
         let kind = entry.header().entry_type();
         if !wanted.contains(&name) {
             continue;

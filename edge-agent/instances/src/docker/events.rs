@@ -110,7 +110,7 @@ fn handle(runtime: &Arc<Shared>, event: &EventMessage) {
     }
     let Some(actor) = &event.actor else { return };
     let id = actor.id.as_deref().unwrap_or_default();
-    let Some(instance) = runtime.held(id) else {
+    let Some(instance) = runtime.instance(id) else {
         return;
     };
     let code = actor
@@ -139,7 +139,7 @@ pub(super) async fn reconcile(runtime: &Arc<Shared>) {
 
 /// Records how a container ended, and removes what is left of it. May be repeated.
 pub(super) async fn ended(runtime: Arc<Shared>, instance: Arc<DockerInstance>, code: Option<i64>) {
-    let exit = how(&instance, code).await;
+    let exit = exit_of(&instance, code).await;
     let Some(exit) = exit else { return };
     // The last lines may still be arriving; they are worth a short wait.
     let mut log = instance.log_ended.subscribe();
@@ -160,7 +160,7 @@ pub(super) async fn ended(runtime: Arc<Shared>, instance: Arc<DockerInstance>, c
 }
 
 /// How it ended; `None` if it is running, or the engine does not answer and no exit code is known.
-async fn how(instance: &DockerInstance, code: Option<i64>) -> Option<Exit> {
+async fn exit_of(instance: &DockerInstance, code: Option<i64>) -> Option<Exit> {
     let stopped = instance.stopping.load(Ordering::SeqCst);
     let by = |other| if stopped { ExitReason::Stopped } else { other };
     match instance
@@ -200,10 +200,10 @@ async fn how(instance: &DockerInstance, code: Option<i64>) -> Option<Exit> {
 }
 
 /// Captures a container's output until it ends.
-pub(super) async fn capture(instance: Arc<DockerInstance>, past: Past) {
-    let mut since = match past {
-        Past::FromTheStart => 0,
-        Past::Tail(lines) => {
+pub(super) async fn capture(instance: Arc<DockerInstance>, history: LogHistory) {
+    let mut since = match history {
+        LogHistory::FromStart => 0,
+        LogHistory::Tail(lines) => {
             let options = LogsOptionsBuilder::default()
                 .stdout(true)
                 .stderr(true)
@@ -247,14 +247,14 @@ pub(super) async fn capture(instance: Arc<DockerInstance>, past: Past) {
 
 /// How much of the earlier output is captured.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Past {
+pub(super) enum LogHistory {
     /// All of it: the container was only just started.
-    FromTheStart,
+    FromStart,
     /// Only the last lines, for those who ask; the log sink already received them.
     Tail(usize),
 }
 
-fn write(instance: &DockerInstance, piece: &LogOutput, tell: bool) {
+fn write(instance: &DockerInstance, piece: &LogOutput, forward: bool) {
     let (stream, bytes) = match piece {
         LogOutput::StdErr { message } => (LogStream::Stderr, message),
         LogOutput::StdOut { message }
@@ -262,7 +262,7 @@ fn write(instance: &DockerInstance, piece: &LogOutput, tell: bool) {
         | LogOutput::StdIn { message } => (LogStream::Stdout, message),
     };
     instance.log.write(stream, bytes, |line| {
-        if tell {
+        if forward {
             instance.sink.line(instance.description(), line);
         }
     });

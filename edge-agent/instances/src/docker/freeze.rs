@@ -48,44 +48,47 @@ impl Target {
 
 /// Why an order was not carried out.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum FreezeError {
     /// The container has ended.
     Gone,
     /// The order was refused for now.
-    Because(RuntimeError),
+    Runtime(RuntimeError),
 }
 
 /// The recipient of orders.
-pub(super) trait Orders {
+pub(super) trait FreezeControl {
     /// Passes an order to the engine once.
-    fn order(&self, target: Target) -> impl Future<Output = Result<(), Refused>> + Send;
+    fn order(&self, target: Target) -> impl Future<Output = Result<(), FreezeError>> + Send;
 
     /// Waits for events.
     fn wait(&self, pause: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// Repeats an order until it is carried out. If that fails, the state of the processes is unknown.
-pub(super) async fn carry_out(orders: &impl Orders, target: Target) -> Result<(), Refused> {
+pub(super) async fn carry_out(
+    control: &impl FreezeControl,
+    target: Target,
+) -> Result<(), FreezeError> {
     let (mut pause, mut waited) = (FIRST_PAUSE, Duration::ZERO);
     loop {
-        let refused = match orders.order(target).await {
-            Err(Refused::Because(error @ RuntimeError::Refused { .. })) => error,
+        let refused = match control.order(target).await {
+            Err(FreezeError::Runtime(error @ RuntimeError::Refused { .. })) => error,
             done_gone_or_away => return done_gone_or_away,
         };
-        if let Err(Refused::Gone) = orders.order(target.opposite()).await {
-            return Err(Refused::Gone);
+        if let Err(FreezeError::Gone) = control.order(target.opposite()).await {
+            return Err(FreezeError::Gone);
         }
         if waited >= PATIENCE {
-            return Err(Refused::Because(refused));
+            return Err(FreezeError::Runtime(refused));
         }
-        orders.wait(pause).await;
+        control.wait(pause).await;
         waited += pause;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
 /// Freezes or thaws a container, through its control group if that is accessible, and otherwise through the engine.
-pub(super) async fn order(instance: &DockerInstance, target: Target) -> Result<(), Refused> {
+pub(super) async fn order(instance: &DockerInstance, target: Target) -> Result<(), FreezeError> {
     let Some(group) = instance.group() else {
         return carry_out(instance, target).await;
     };
@@ -96,11 +99,11 @@ pub(super) async fn order(instance: &DockerInstance, target: Target) -> Result<(
     });
     match ordered.await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(Refused::Gone),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(FreezeError::Gone),
         // The group of a container that ends during the write.
-        Ok(Err(error)) if error.raw_os_error() == Some(NO_DEVICE) => Err(Refused::Gone),
-        Ok(Err(error)) => Err(Refused::Because(refused(target, error.to_string()))),
-        Err(stopped) => Err(Refused::Because(refused(target, stopped.to_string()))),
+        Ok(Err(error)) if error.raw_os_error() == Some(NO_DEVICE) => Err(FreezeError::Gone),
+        Ok(Err(error)) => Err(FreezeError::Runtime(refused(target, error.to_string()))),
+        Err(stopped) => Err(FreezeError::Runtime(refused(target, stopped.to_string()))),
     }
 }
 
@@ -115,8 +118,8 @@ const fn refused(target: Target, reason: String) -> RuntimeError {
     }
 }
 
-impl Orders for DockerInstance {
-    async fn order(&self, target: Target) -> Result<(), Refused> {
+impl FreezeControl for DockerInstance {
+    async fn order(&self, target: Target) -> Result<(), FreezeError> {
         let ordered = match target {
             Target::Freeze => self.docker.pause_container(&self.container).await,
             Target::Thaw => self.docker.unpause_container(&self.container).await,
@@ -126,9 +129,9 @@ impl Orders for DockerInstance {
                 || failure::says(&error, "is not running")
                 || self.state.get().exit().is_some();
             if ended {
-                Refused::Gone
+                FreezeError::Gone
             } else {
-                Refused::Because(failure::engine(target.operation(), &error))
+                FreezeError::Runtime(failure::engine(target.operation(), &error))
             }
         })
     }
@@ -150,7 +153,7 @@ mod tests {
 
     /// An engine whose events about orders arrive late.
     #[derive(Debug, Default)]
-    struct Late {
+    struct LaggingEngine {
         frozen: bool,
         noted: bool,
         /// The pending events: the state that each records, and after how many further orders it arrives.
@@ -159,7 +162,7 @@ mod tests {
         ended: bool,
     }
 
-    impl Late {
+    impl LaggingEngine {
         fn arrive(&mut self) {
             for (_, left) in &mut self.events {
                 *left = left.saturating_sub(1);
@@ -172,17 +175,17 @@ mod tests {
         }
     }
 
-    impl Orders for Mutex<Late> {
-        async fn order(&self, target: Target) -> Result<(), Refused> {
+    impl FreezeControl for Mutex<LaggingEngine> {
+        async fn order(&self, target: Target) -> Result<(), FreezeError> {
             let mut engine = self.lock().expect("lock");
             engine.arrive();
             if engine.ended {
-                return Err(Refused::Gone);
+                return Err(FreezeError::Gone);
             }
             let wanted = target == Target::Freeze;
             // The engine checks its record first, then the kernel refuses an order for the state that it is already in.
             if engine.noted == wanted || engine.frozen == wanted {
-                return Err(Refused::Because(RuntimeError::Refused {
+                return Err(FreezeError::Runtime(RuntimeError::Refused {
                     kind: Kind::Docker,
                     operation: target.operation(),
                     reason: "the container is so already".to_owned(),
@@ -206,7 +209,7 @@ mod tests {
         #[test]
         fn an_order_that_returns_well_is_true(lag in prop::collection::vec(0usize..9, 0..40), rounds in 1usize..20) {
             run(async {
-                let engine = Mutex::new(Late { lag: lag.into(), ..Late::default() });
+                let engine = Mutex::new(LaggingEngine { lag: lag.into(), ..LaggingEngine::default() });
                 for _ in 0..rounds {
                     for target in [Target::Freeze, Target::Thaw] {
                         carry_out(&engine, target).await.expect("events arrive");
@@ -220,12 +223,12 @@ mod tests {
     #[test]
     fn one_that_has_ended_is_not_waited_for() {
         run(async {
-            let engine = Mutex::new(Late {
+            let engine = Mutex::new(LaggingEngine {
                 ended: true,
-                ..Late::default()
+                ..LaggingEngine::default()
             });
             let refused = carry_out(&engine, Target::Freeze).await;
-            assert!(matches!(refused, Err(Refused::Gone)), "{refused:?}");
+            assert!(matches!(refused, Err(FreezeError::Gone)), "{refused:?}");
         });
     }
 
@@ -233,12 +236,15 @@ mod tests {
     fn what_never_comes_true_is_given_up() {
         run(async {
             // Frozen, but the record says otherwise for ever.
-            let engine = Mutex::new(Late {
+            let engine = Mutex::new(LaggingEngine {
                 frozen: true,
-                ..Late::default()
+                ..LaggingEngine::default()
             });
             let refused = carry_out(&engine, Target::Thaw).await;
-            assert!(matches!(refused, Err(Refused::Because(_))), "{refused:?}");
+            assert!(
+                matches!(refused, Err(FreezeError::Runtime(_))),
+                "{refused:?}"
+            );
         });
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::archive::{self, ArchiveError};
 use super::failure;
-use super::kept::{self, Kept, Names};
+use super::image_cache::{self, ImageUsage, Names};
 use crate::error::StartError;
 use crate::runtime::Kind;
 use crate::spec::{Credentials, Image, ImageSource};
@@ -39,21 +39,21 @@ pub(super) struct LocalImage {
 #[derive(Debug)]
 pub(super) struct Images {
     pub(super) names: Names,
-    pub(super) kept: Kept,
+    pub(super) usage: ImageUsage,
     fetching: Mutex<BTreeMap<Digest, Arc<AsyncMutex<()>>>>,
-    /// Images that were seen on the engine, by reference: a start need not inspect them. Bounded by [`KNOWN`].
+    /// Images that were seen on the engine, by reference: a start need not inspect them. Bounded by [`REMEMBERED_MAX`].
     known: Mutex<BTreeMap<String, LocalImage>>,
 }
 
 /// The most images that are remembered; one more, and all are inspected again.
-const KNOWN: usize = 1024;
+const REMEMBERED_MAX: usize = 1024;
 
 /// Whether an image was already present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Had {
-    Already,
+pub(super) enum Presence {
+    Present,
     /// It was fetched now.
-    Brought,
+    Fetched,
 }
 
 impl Images {
@@ -61,7 +61,7 @@ impl Images {
     pub(super) fn new(names: Names) -> Self {
         Self {
             names,
-            kept: Kept::default(),
+            usage: ImageUsage::default(),
             fetching: Mutex::default(),
             known: Mutex::default(),
         }
@@ -88,7 +88,7 @@ impl Images {
         let reference = self.reference(image).ok()?;
         let known = self.remembered().get(&reference).cloned();
         if known.is_some() {
-            self.kept.touch(image.digest);
+            self.usage.touch(image.digest);
         }
         known
     }
@@ -105,47 +105,47 @@ impl Images {
         self.remembered().remove(reference);
     }
 
-    /// Makes sure that the image is on the engine, unpacked to at most `most`; also returns whether it had to be fetched.
+    /// Makes sure that the image is on the engine, unpacked to at most `max_size`; also returns whether it had to be fetched.
     pub(super) async fn prepare(
         &self,
         docker: &Docker,
         image: &Image,
-        (most, timeout): (ByteSize, Duration),
-    ) -> Result<(LocalImage, Had), StartError> {
-        let (local, had) = self.have(docker, image, (most, timeout)).await?;
-        self.kept.touch(image.digest);
+        (max_size, timeout): (ByteSize, Duration),
+    ) -> Result<(LocalImage, Presence), StartError> {
+        let (local, presence) = self.ensure(docker, image, (max_size, timeout)).await?;
+        self.usage.touch(image.digest);
         let mut known = self.remembered();
-        if known.len() >= KNOWN {
+        if known.len() >= REMEMBERED_MAX {
             known.clear();
         }
         known.insert(local.reference.clone(), local.clone());
-        Ok((local, had))
+        Ok((local, presence))
     }
 
-    async fn have(
+    async fn ensure(
         &self,
         docker: &Docker,
         image: &Image,
-        (most, timeout): (ByteSize, Duration),
-    ) -> Result<(LocalImage, Had), StartError> {
+        (max_size, timeout): (ByteSize, Duration),
+    ) -> Result<(LocalImage, Presence), StartError> {
         let reference = self.reference(image)?;
         if let Some(local) = inspect(docker, &reference).await? {
-            return Ok((local, Had::Already));
+            return Ok((local, Presence::Present));
         }
         let lock = self.lock_of(image.digest);
         let guard = lock.lock().await;
         let fetching = async {
             if let Some(local) = inspect(docker, &reference).await? {
-                return Ok((local, Had::Already));
+                return Ok((local, Presence::Present));
             }
-            fetch(docker, image, most, &reference).await?;
+            fetch(docker, image, max_size, &reference).await?;
             let local = inspect(docker, &reference).await?;
             let local =
                 local.ok_or_else(|| invalid(image, "the engine took it and does not know it"))?;
             if let ImageSource::Registry { .. } = image.source {
-                self.pulled(docker, (image, &local), most).await?;
+                self.check_pulled(docker, (image, &local), max_size).await?;
             }
-            Ok((local, Had::Brought))
+            Ok((local, Presence::Fetched))
         };
         let fetched = tokio::time::timeout(timeout, fetching)
             .await
@@ -161,14 +161,14 @@ impl Images {
     }
 
     /// Checks the size of an image that was pulled, and marks it as fetched by the agent.
-    async fn pulled(
+    async fn check_pulled(
         &self,
         docker: &Docker,
         (image, local): (&Image, &LocalImage),
-        most: ByteSize,
+        max_size: ByteSize,
     ) -> Result<(), StartError> {
-        if local.size <= most.as_bytes() {
-            kept::tag(docker, &self.names, &local.reference, &image.digest).await;
+        if local.size <= max_size.as_bytes() {
+            image_cache::tag(docker, &self.names, &local.reference, &image.digest).await;
             return Ok(());
         }
         let removed = docker
@@ -177,7 +177,7 @@ impl Images {
         if let Err(error) = removed {
             tracing::warn!(%image, %error, "an image that is too large stays on the engine");
         }
-        Err(too_large(image, most))
+        Err(too_large(image, max_size))
     }
 
     fn lock_of(&self, digest: Digest) -> Arc<AsyncMutex<()>> {
@@ -212,14 +212,14 @@ async fn inspect(docker: &Docker, reference: &str) -> Result<Option<LocalImage>,
 async fn fetch(
     docker: &Docker,
     image: &Image,
-    most: ByteSize,
+    max_size: ByteSize,
     reference: &str,
 ) -> Result<(), StartError> {
     match &image.source {
         ImageSource::Registry { credentials, .. } => {
-            pull(docker, (image, most), reference, credentials.as_ref()).await
+            pull(docker, (image, max_size), reference, credentials.as_ref()).await
         }
-        ImageSource::Archive { path } => load(docker, image, (path, most), reference).await,
+        ImageSource::Archive { path } => load(docker, image, (path, max_size), reference).await,
         ImageSource::Component { .. } => Ok(()),
     }
 }
@@ -231,22 +231,22 @@ fn invalid(image: &Image, reason: impl Into<String>) -> StartError {
     }
 }
 
-fn too_large(image: &Image, most: ByteSize) -> StartError {
-    let reason = format!("it is larger than {most}, which docker.image_unfolded allows");
+fn too_large(image: &Image, max_size: ByteSize) -> StartError {
+    let reason = format!("it is larger than {max_size}, which docker.image_unfolded allows");
     invalid(image, reason)
 }
 
 /// Bytes of an image's layers as transferred: received so far, or announced. Their unpacked size is larger.
 #[derive(Debug, Default)]
-struct Coming(BTreeMap<String, u64>);
+struct LayerProgress(BTreeMap<String, u64>);
 
-impl Coming {
+impl LayerProgress {
     /// Records a progress message of the engine; returns the total so far.
     fn note(&mut self, step: &CreateImageInfo) -> u64 {
         let progress = step.progress_detail.as_ref();
-        let most = progress.and_then(|of| of.current.max(of.total));
-        let most = most.and_then(|bytes| u64::try_from(bytes).ok());
-        if let (Some(layer), Some(bytes)) = (&step.id, most) {
+        let transferred = progress.and_then(|of| of.current.max(of.total));
+        let transferred = transferred.and_then(|bytes| u64::try_from(bytes).ok());
+        if let (Some(layer), Some(bytes)) = (&step.id, transferred) {
             let known = self.0.entry(layer.clone()).or_default();
             *known = bytes.max(*known);
         }
@@ -256,7 +256,7 @@ impl Coming {
 
 async fn pull(
     docker: &Docker,
-    (image, most): (&Image, ByteSize),
+    (image, max_size): (&Image, ByteSize),
     reference: &str,
     credentials: Option<&Credentials>,
 ) -> Result<(), StartError> {
@@ -268,13 +268,13 @@ async fn pull(
         password: Some(c.password.clone()),
         ..DockerCredentials::default()
     });
-    let mut coming = Coming::default();
+    let mut coming = LayerProgress::default();
     let mut progress = docker.create_image(Some(options), None, credentials);
     while let Some(step) = progress.next().await {
         let step = step.map_err(|e| failure::image("pull the image", &image.to_string(), &e))?;
-        if coming.note(&step) > most.as_bytes() {
+        if coming.note(&step) > max_size.as_bytes() {
             // The engine cancels a pull when nobody listens to its progress.
-            return Err(too_large(image, most));
+            return Err(too_large(image, max_size));
         }
         if let Some(message) = step.error_detail.and_then(|detail| detail.message) {
             let error = bollard::errors::Error::DockerStreamError { error: message };
@@ -287,19 +287,19 @@ async fn pull(
 async fn load(
     docker: &Docker,
     image: &Image,
-    (path, most): (&Path, ByteSize),
+    (path, max_size): (&Path, ByteSize),
     reference: &str,
 ) -> Result<(), StartError> {
     let plan = {
         let path = path.to_owned();
-        off_thread(image, move || archive::plan(&path, most)).await?
+        off_thread(image, move || archive::plan(&path, max_size)).await?
     };
     let (sender, receiver) = mpsc::channel(8);
     let writing = {
         let (path, tag) = (path.to_owned(), reference.to_owned());
         off_thread(image, move || {
             archive::rewrite(
-                (&path, most),
+                (&path, max_size),
                 &plan,
                 &tag,
                 io::BufWriter::with_capacity(64 << 10, Pipe(sender)),
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_comes_is_counted_by_layer_announced_or_not() {
-        let mut coming = Coming::default();
+        let mut coming = LayerProgress::default();
         let mut note = |layer: Option<&str>, current, total| {
             coming.note(&CreateImageInfo {
                 id: layer.map(str::to_owned),

@@ -12,7 +12,7 @@ use bollard::query_parameters::{KillContainerOptionsBuilder, RemoveContainerOpti
 use tokio::sync::{Mutex, watch};
 
 use super::cgroup::Cgroup;
-use super::freeze::{self, Refused, Target};
+use super::freeze::{self, FreezeError, Target};
 use super::{create, failure};
 use crate::body::{Request, Response};
 use crate::call::CallFailure;
@@ -25,7 +25,7 @@ use crate::spec::Description;
 use crate::state::{Exit, ExitReason, InstanceState, StateCell};
 
 /// The means of access to a running container.
-pub(super) struct Ways {
+pub(super) struct ContainerAccess {
     /// For calls.
     pub(super) link: HttpLink,
     /// For the kernel's freezer; `None` if only the engine can freeze it.
@@ -96,11 +96,11 @@ impl DockerInstance {
     }
 
     /// Sets the means of access to it. The first ones stay.
-    pub(super) fn connect(&self, ways: Ways) -> &HttpLink {
-        if let Some(group) = ways.group {
+    pub(super) fn connect(&self, access: ContainerAccess) -> &HttpLink {
+        if let Some(group) = access.group {
             self.group.get_or_init(|| group);
         }
-        self.link.get_or_init(|| ways.link)
+        self.link.get_or_init(|| access.link)
     }
 
     /// The control group of its processes, if the agent may freeze it.
@@ -242,9 +242,9 @@ impl Instance for DockerInstance {
         self.state.set(InstanceState::Paused);
         match freeze::order(self, Target::Freeze).await {
             Ok(()) => Ok(()),
-            Err(Refused::Gone) => Err(self.gone()),
+            Err(FreezeError::Gone) => Err(self.gone()),
             // It is unknown whether it is frozen now; a resume will settle that.
-            Err(Refused::Because(error)) => Err(error.into()),
+            Err(FreezeError::Runtime(error)) => Err(error.into()),
         }
     }
 
@@ -254,8 +254,8 @@ impl Instance for DockerInstance {
         if self.state.get() == InstanceState::Paused {
             match freeze::order(self, Target::Thaw).await {
                 Ok(()) => drop(self.state.set(InstanceState::Ready)),
-                Err(Refused::Gone) => return Err(self.gone()),
-                Err(Refused::Because(error)) => return Err(error.into()),
+                Err(FreezeError::Gone) => return Err(self.gone()),
+                Err(FreezeError::Runtime(error)) => return Err(error.into()),
             }
             self.living()?;
         }

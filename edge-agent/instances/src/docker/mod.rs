@@ -7,12 +7,11 @@
 //! The container outlives the agent. Its labels name its owner and its description (never a secret), so that a restarted agent
 //! adopts it. The engine restarts nothing by itself.
 //!
-//! The modules: `create` builds requests (pure), `image` makes images available, `network` connects containers, `kept` evicts unneeded
-//! images, `events` follows output and ends, `instance` is the handle, `freeze` and `cgroup` pause it, `ahead` keeps created containers,
+//! The modules: `create` builds requests (pure), `image` makes images available, `network` connects containers, `image_cache` evicts unneeded
+//! images, `events` follows output and ends, `instance` is the handle, `freeze` and `cgroup` pause it, `precreated` keeps created containers,
 //! `start` and `adopt` do what their names say.
 
 mod adopt;
-mod ahead;
 pub(crate) mod archive;
 mod cgroup;
 mod create;
@@ -20,10 +19,11 @@ mod events;
 mod failure;
 mod freeze;
 mod image;
+mod image_cache;
 mod instance;
-mod kept;
 mod network;
 mod options;
+mod precreated;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,11 +46,11 @@ use crate::link::health;
 use crate::runtime::{Capabilities, Collected, Expectation, Kind, Owner, Runtime};
 use crate::spec::{Image, StartSpec};
 use crate::startup;
-use ahead::Stock;
-use image::{Had, Images, LocalImage};
+use image::{Images, LocalImage, Presence};
+use image_cache::Names;
 use instance::DockerInstance;
-use kept::Names;
 use network::Networks;
+use precreated::PrecreatedPool;
 
 /// How many containers an adoption inspects at the same time.
 const ADOPT_AT_ONCE: usize = 16;
@@ -70,7 +70,7 @@ struct Shared {
     images: Images,
     networks: Networks,
     starts: Semaphore,
-    stock: Stock,
+    precreated: PrecreatedPool,
     registry: Mutex<Registry>,
     /// Allows one adoption at a time; otherwise two would each make a handle for one container.
     adopting: AsyncMutex<()>,
@@ -82,7 +82,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Registry {
     /// The instances, by the engine's id of their container.
-    held: BTreeMap<String, Arc<DockerInstance>>,
+    instances: BTreeMap<String, Arc<DockerInstance>>,
     /// Instances being started, adopted or running.
     ids: BTreeSet<InstanceId>,
 }
@@ -92,19 +92,19 @@ impl Shared {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self, container: &str) -> Option<Arc<DockerInstance>> {
-        self.registry().held.get(container).cloned()
+    fn instance(&self, container: &str) -> Option<Arc<DockerInstance>> {
+        self.registry().instances.get(container).cloned()
     }
 
     fn all(&self) -> Vec<Arc<DockerInstance>> {
-        self.registry().held.values().cloned().collect()
+        self.registry().instances.values().cloned().collect()
     }
 
-    fn hold(&self, instance: &Arc<DockerInstance>) {
+    fn register(&self, instance: &Arc<DockerInstance>) {
         let mut registry = self.registry();
         registry.ids.insert(instance.description.id);
         let before = registry
-            .held
+            .instances
             .insert(instance.container.clone(), instance.clone());
         if before.is_none() {
             self.options.metrics.alive(Kind::Docker, 1);
@@ -113,7 +113,7 @@ impl Shared {
 
     fn forget(&self, container: &str) {
         let mut registry = self.registry();
-        if let Some(instance) = registry.held.remove(container) {
+        if let Some(instance) = registry.instances.remove(container) {
             registry.ids.remove(&instance.description.id);
             self.options.metrics.alive(Kind::Docker, -1);
         }
@@ -141,14 +141,14 @@ impl Shared {
     /// Makes sure that an image is on the engine.
     async fn image(self: &Arc<Self>, image: &Image) -> Result<LocalImage, StartError> {
         let bounds = self.options.image_bounds();
-        let (local, had) = self.images.prepare(&self.docker, image, bounds).await?;
-        if had == Had::Brought {
-            self.tidy_images();
+        let (local, presence) = self.images.prepare(&self.docker, image, bounds).await?;
+        if presence == Presence::Fetched {
+            self.evict_images();
         }
         Ok(local)
     }
 
-    fn watch_over(&self, instance: &Arc<DockerInstance>) {
+    fn monitor_health(&self, instance: &Arc<DockerInstance>) {
         let (instance, checks) = (instance.clone(), self.options.health);
         tokio::spawn(async move {
             if let Some(link) = instance.link() {
@@ -183,7 +183,7 @@ impl DockerRuntime {
             networks: Networks::new(owner.clone(), options.network, options.trusted)?,
             images: Images::new(Names::of(options.scope.as_deref())),
             starts: Semaphore::new(options.parallel_starts.max(1)),
-            stock: Stock::default(),
+            precreated: PrecreatedPool::default(),
             registry: Mutex::default(),
             adopting: AsyncMutex::new(()),
             alive: watch::Sender::new(()),
@@ -235,15 +235,15 @@ impl Runtime for DockerRuntime {
     }
 
     fn expect(&self, spec: &StartSpec) -> Expectation {
-        let needed = self.shared.need(spec.image.digest);
+        let needed = self.shared.pin_image(spec.image.digest);
         Some(Box::new((self.shared.expect(spec), needed)))
     }
 
-    fn ahead(&self, spec: &StartSpec) -> Option<InstanceId> {
-        let found = self.shared.stock.take(spec)?;
+    fn take_precreated(&self, spec: &StartSpec) -> Option<InstanceId> {
+        let found = self.shared.precreated.take(spec)?;
         let metrics = &self.shared.options.metrics;
-        metrics.started_ahead(if found.is_some() { "used" } else { "none" });
-        self.shared.show_stock();
+        metrics.precreated_start(if found.is_some() { "used" } else { "none" });
+        self.shared.update_precreated_metric();
         found
     }
 

@@ -90,7 +90,7 @@ impl Default for DockerOptions {
             tmp: ByteSize::from_mib(64),
             log_file: ByteSize::from_mib(1),
             engine_timeout: Duration::from_secs(30),
-            image_unfolded: fdn_runtime::image::UNFOLDED,
+            image_unfolded: fdn_runtime::image::UNPACKED_MAX,
             image_cache: ByteSize::from_mib(20 << 10),
             image_timeout: Duration::from_secs(600),
             last_lines: Duration::from_secs(2),

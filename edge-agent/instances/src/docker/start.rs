@@ -6,22 +6,22 @@ use std::sync::atomic::Ordering;
 use bollard::query_parameters::CreateContainerOptionsBuilder;
 use fdn_core::InstanceId;
 
-use super::ahead::Created;
 use super::cgroup::Cgroup;
-use super::events::{self, Past};
+use super::events::{self, LogHistory};
 use super::image::LocalImage;
-use super::instance::{DockerInstance, Ways};
+use super::instance::{ContainerAccess, DockerInstance};
 use super::network::Attachment;
+use super::precreated::Created;
 use super::{Shared, create, failure};
 use crate::error::{RuntimeError, StartError};
 use crate::link::HttpLink;
 use crate::runtime::Kind;
 use crate::spec::StartSpec;
-use crate::startup::{self, Starter, Wanted};
+use crate::startup::{self, StartWaiter, Starter};
 use crate::state::{Exit, InstanceState};
 
 /// What must exist before a container can be created.
-struct Ground {
+struct Prerequisites {
     image: LocalImage,
     attachment: Attachment,
 }
@@ -32,30 +32,30 @@ impl Starter for Shared {
 
     fn begin(&self, spec: &StartSpec) -> bool {
         // The id of one created ahead was registered at its creation.
-        self.stock.begin(spec) || self.registry().ids.insert(spec.description.id)
+        self.precreated.begin(spec) || self.registry().ids.insert(spec.description.id)
     }
 
-    async fn bring_up(
+    async fn launch(
         self: &Arc<Self>,
         spec: &StartSpec,
         made: &mut Option<Arc<DockerInstance>>,
-        wanted: &mut Wanted<Arc<DockerInstance>>,
+        waiter: &mut StartWaiter<Arc<DockerInstance>>,
     ) -> Result<Arc<DockerInstance>, StartError> {
-        let started = match self.stock.claim(spec.description.id) {
+        let started = match self.precreated.claim(spec.description.id) {
             Some(container) => self.start_ahead(spec, container, made).await,
             None => None,
         };
         let instance = match started {
             Some(instance) => instance,
-            None => self.start_anew(spec, made, wanted).await?,
+            None => self.create_and_start(spec, made, waiter).await?,
         };
-        tokio::spawn(events::capture(instance.clone(), Past::FromTheStart));
-        wanted.while_still(self.ready(&instance)).await?;
-        self.watch_over(&instance);
+        tokio::spawn(events::capture(instance.clone(), LogHistory::FromStart));
+        waiter.run_while_waiting(self.ready(&instance)).await?;
+        self.monitor_health(&instance);
         Ok(instance)
     }
 
-    async fn take_back(&self, id: InstanceId, made: Option<&DockerInstance>) {
+    async fn roll_back(&self, id: InstanceId, made: Option<&DockerInstance>) {
         if let Some(instance) = made {
             instance.stopping.store(true, Ordering::SeqCst);
             if let Err(error) = instance.remove().await {
@@ -78,75 +78,78 @@ impl Shared {
     ) -> Option<Arc<DockerInstance>> {
         let permit = self.starts.acquire().await;
         let id = spec.description.id;
-        let instance = self.handle(spec, container.clone());
-        let Err(error) = self.order_start(&instance, spec).await else {
+        let instance = self.register_handle(spec, container.clone());
+        let Err(error) = self.start_container(&instance, spec).await else {
             *made = Some(instance.clone());
             return Some(instance);
         };
         drop(permit);
         tracing::debug!(instance = %id, %error, "a container that was created ahead is made anew");
-        self.options.metrics.started_ahead("failed");
+        self.options.metrics.precreated_start("failed");
         self.forget(&container);
         self.discard(Created { id, container }).await;
         self.registry().ids.insert(id);
         None
     }
 
-    async fn start_anew(
+    async fn create_and_start(
         self: &Arc<Self>,
         spec: &StartSpec,
         made: &mut Option<Arc<DockerInstance>>,
-        wanted: &Wanted<Arc<DockerInstance>>,
+        waiter: &StartWaiter<Arc<DockerInstance>>,
     ) -> Result<Arc<DockerInstance>, StartError> {
-        let ground = self.ground(spec).await?;
+        let prerequisites = self.prerequisites(spec).await?;
         let permit = self.starts.acquire().await;
-        wanted.still()?;
-        let container = self.order_create(spec, ground).await?;
-        let instance = self.handle(spec, container);
+        waiter.ensure_waiting()?;
+        let container = self.create_container(spec, prerequisites).await?;
+        let instance = self.register_handle(spec, container);
         *made = Some(instance.clone());
-        self.order_start(&instance, spec).await?;
+        self.start_container(&instance, spec).await?;
         drop(permit);
         Ok(instance)
     }
 
     /// Creates a container without starting it.
     pub(super) async fn create(self: &Arc<Self>, spec: &StartSpec) -> Result<String, StartError> {
-        let ground = self.ground(spec).await?;
+        let prerequisites = self.prerequisites(spec).await?;
         let _permit = self.starts.acquire().await;
-        self.order_create(spec, ground).await
+        self.create_container(spec, prerequisites).await
     }
 
-    async fn ground(self: &Arc<Self>, spec: &StartSpec) -> Result<Ground, StartError> {
+    async fn prerequisites(
+        self: &Arc<Self>,
+        spec: &StartSpec,
+    ) -> Result<Prerequisites, StartError> {
         let image = match self.images.known(&spec.image) {
             Some(image) => image,
             None => self.image(&spec.image).await?,
         };
         let attachment = self.networks.attach(&self.docker, spec).await?;
-        Ok(Ground { image, attachment })
+        Ok(Prerequisites { image, attachment })
     }
 
-    async fn order_create(
+    async fn create_container(
         self: &Arc<Self>,
         spec: &StartSpec,
-        mut ground: Ground,
+        mut prerequisites: Prerequisites,
     ) -> Result<String, StartError> {
-        match self.try_create(spec, &ground).await {
+        match self.try_create(spec, &prerequisites).await {
             // The image was removed from the engine since it was inspected.
             Err(error) if failure::status(&error) == Some(404) => {}
             created => return created.map_err(|error| create_failure(spec, &error)),
         }
         self.images.forget_known(&spec.image);
-        ground.image = self.image(&spec.image).await?;
-        let created = self.try_create(spec, &ground).await;
+        prerequisites.image = self.image(&spec.image).await?;
+        let created = self.try_create(spec, &prerequisites).await;
         created.map_err(|error| create_failure(spec, &error))
     }
 
     async fn try_create(
         &self,
         spec: &StartSpec,
-        ground: &Ground,
+        prerequisites: &Prerequisites,
     ) -> Result<String, bollard::errors::Error> {
-        let Ground { image, attachment } = ground;
+        let Prerequisites { image, attachment } = prerequisites;
         let name = create::name(&spec.description);
         let body = create::body(
             spec,
@@ -162,7 +165,7 @@ impl Shared {
     }
 
     /// The handle for a container that is about to be started; its events are handled from now on.
-    fn handle(&self, spec: &StartSpec, container: String) -> Arc<DockerInstance> {
+    fn register_handle(&self, spec: &StartSpec, container: String) -> Arc<DockerInstance> {
         let instance = Arc::new(DockerInstance::new(
             spec.description.clone(),
             container,
@@ -171,11 +174,11 @@ impl Shared {
             self.options.sink.clone(),
             self.options.engine_timeout,
         ));
-        self.hold(&instance);
+        self.register(&instance);
         instance
     }
 
-    async fn order_start(
+    async fn start_container(
         &self,
         instance: &DockerInstance,
         spec: &StartSpec,
@@ -187,9 +190,9 @@ impl Shared {
 
     /// Waits until a started container answers.
     async fn ready(&self, instance: &Arc<DockerInstance>) -> Result<(), StartError> {
-        let link = match self.ways_to(&instance.container).await {
-            Ok(ways) => {
-                let link = instance.connect(ways);
+        let link = match self.access_to(&instance.container).await {
+            Ok(access) => {
+                let link = instance.connect(access);
                 if !instance.limit_cpu_by_group() {
                     let limited = instance.clone();
                     tokio::spawn(async move { limited.limit_cpu().await });
@@ -205,10 +208,10 @@ impl Shared {
             }
         };
         let readiness = &instance.description.readiness;
-        startup::answers(&instance.state, &instance.log, link, readiness).await
+        startup::await_ready(&instance.state, &instance.log, link, readiness).await
     }
 
-    pub(super) async fn ways_to(&self, container: &str) -> Result<Ways, RuntimeError> {
+    pub(super) async fn access_to(&self, container: &str) -> Result<ContainerAccess, RuntimeError> {
         let found = self.docker.inspect_container(container, None).await;
         let found = found.map_err(|e| failure::engine("inspect the container", &e))?;
         let endpoint = self.networks.endpoint(&found)?;
@@ -216,7 +219,7 @@ impl Shared {
         let paused = found.state.as_ref().and_then(|state| state.paused);
         let root = self.options.cgroups.as_deref();
         let root = root.filter(|_| paused != Some(true));
-        Ok(Ways {
+        Ok(ContainerAccess {
             link: HttpLink::new(endpoint, self.options.link),
             group: root.and_then(|root| Cgroup::of(&found, root)),
         })

@@ -20,9 +20,9 @@ use crate::state::{Exit, InstanceState};
 #[derive(Debug)]
 pub struct FakeEngine {
     state: Mutex<State>,
-    held: watch::Sender<bool>,
+    starts_held: watch::Sender<bool>,
     /// While true, orders to resume an instance wait.
-    frozen: watch::Sender<bool>,
+    resumes_held: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ struct State {
     unreachable: bool,
     starts: u64,
     /// How many of the next orders to resume an instance fail.
-    deaf: u32,
+    failing_resumes: u32,
 }
 
 impl FakeEngine {
@@ -43,8 +43,8 @@ impl FakeEngine {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
-            held: watch::Sender::new(false),
-            frozen: watch::Sender::new(false),
+            starts_held: watch::Sender::new(false),
+            resumes_held: watch::Sender::new(false),
         })
     }
 
@@ -73,27 +73,27 @@ impl FakeEngine {
 
     /// Makes starts wait (after their delay) until [`FakeEngine::release_starts`].
     pub fn hold_starts(&self) {
-        self.held.send_replace(true);
+        self.starts_held.send_replace(true);
     }
 
     /// Lets waiting starts continue.
     pub fn release_starts(&self) {
-        self.held.send_replace(false);
+        self.starts_held.send_replace(false);
     }
 
     /// Makes this many of the next orders to resume an instance fail.
     pub fn fail_resumes(&self, count: u32) {
-        self.lock().deaf = count;
+        self.lock().failing_resumes = count;
     }
 
     /// Makes orders to resume an instance wait until [`FakeEngine::release_resumes`].
     pub fn hold_resumes(&self) {
-        self.frozen.send_replace(true);
+        self.resumes_held.send_replace(true);
     }
 
     /// Lets waiting orders to resume continue.
     pub fn release_resumes(&self) {
-        self.frozen.send_replace(false);
+        self.resumes_held.send_replace(false);
     }
 
     /// The number of paused instances.
@@ -106,14 +106,14 @@ impl FakeEngine {
 
     /// Handles an order to resume an instance.
     pub(crate) async fn resume(&self) -> Result<(), RuntimeError> {
-        let mut frozen = self.frozen.subscribe();
+        let mut resumes_held = self.resumes_held.subscribe();
         // The sender lives as long as the engine.
-        drop(frozen.wait_for(|frozen| !frozen).await);
+        drop(resumes_held.wait_for(|resumes_held| !resumes_held).await);
         let mut state = self.lock();
-        if state.deaf == 0 {
+        if state.failing_resumes == 0 {
             return Ok(());
         }
-        state.deaf -= 1;
+        state.failing_resumes -= 1;
         Err(RuntimeError::Refused {
             kind: Kind::Fake,
             operation: "resume the instance",
@@ -209,7 +209,7 @@ impl FakeEngine {
         let timeout = spec.description.readiness.timeout;
         let instance = Arc::new(FakeInstance::new(self, owner.clone(), spec, program));
         let delay = self.begin(&instance)?;
-        let mut guard = Unfinished {
+        let mut guard = StartRollback {
             engine: self,
             id: instance.id(),
             done: false,
@@ -260,9 +260,9 @@ impl FakeEngine {
             }
         }
         tokio::time::sleep(delay).await;
-        let mut held = self.held.subscribe();
+        let mut starts_held = self.starts_held.subscribe();
         // The sender lives as long as the engine.
-        drop(held.wait_for(|held| !held).await);
+        drop(starts_held.wait_for(|starts_held| !starts_held).await);
         if let Some(exit) = instance.current().exit() {
             return Err(exited(exit));
         }
@@ -311,13 +311,13 @@ impl FakeEngine {
 }
 
 /// Undoes a failed or dropped start.
-struct Unfinished<'a> {
+struct StartRollback<'a> {
     engine: &'a FakeEngine,
     id: InstanceId,
     done: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for StartRollback<'_> {
     fn drop(&mut self) {
         if !self.done {
             let instance = self.engine.lock().instances.remove(&self.id);

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use fdn_core::api::LogStream;
 use tokio::sync::watch;
 
-use crate::body::{Cut, Request, Response};
+use crate::body::{GuardedBody, Request, Response};
 use crate::call::{CallFailure, CallGuard};
 use crate::error::InstanceError;
 use crate::fake::engine::FakeEngine;
@@ -86,15 +86,15 @@ impl FakeInstance {
 /// Counts a call for as long as it runs.
 struct Running {
     instance: Arc<FakeInstance>,
-    _hold: Option<CallGuard>,
+    _guard: Option<CallGuard>,
 }
 
 impl Running {
-    fn new(instance: Arc<FakeInstance>, hold: Option<CallGuard>) -> Self {
+    fn new(instance: Arc<FakeInstance>, guard: Option<CallGuard>) -> Self {
         instance.calls.send_modify(|calls| *calls += 1);
         Self {
             instance,
-            _hold: hold,
+            _guard: guard,
         }
     }
 }
@@ -127,8 +127,8 @@ impl Instance for Arc<FakeInstance> {
                 return Err(CallFailure::not_sent(request, "connection refused"));
             }
         }
-        let hold = request.extensions_mut().remove();
-        let running = Running::new(self.clone(), hold);
+        let guard = request.extensions_mut().remove();
+        let running = Running::new(self.clone(), guard);
         let handling = self.program.handle(FakeContext(self.clone()), request);
         let instance = self.clone();
         let answering = async move {
@@ -149,7 +149,7 @@ impl Instance for Arc<FakeInstance> {
         match answer {
             Some(response) if self.current().exit().is_none() => Ok(response.map(|body| {
                 let ended = ended(self.state.watch());
-                Cut::boxed(body, Box::pin(ended), running)
+                GuardedBody::boxed(body, Box::pin(ended), running)
             })),
             _ => Err(CallFailure::interrupted("connection reset")),
         }

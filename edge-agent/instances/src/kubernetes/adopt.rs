@@ -7,9 +7,9 @@ use fdn_core::InstanceId;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::instance::PodInstance;
-use super::logs::Past;
+use super::logs::LogHistory;
 use super::status::{self, Stage};
-use super::tracked::Tracked;
+use super::tracked::TrackedPod;
 use super::{Shared, end, pod};
 use crate::link::health;
 use crate::log::LogLimits;
@@ -21,7 +21,7 @@ impl Shared {
     pub(super) async fn adopt(self: Arc<Self>, pod: Pod) -> Option<Arc<PodInstance>> {
         let view = status::view(&pod)?;
         let name = pod.metadata.name.clone()?;
-        if let Some(known) = self.held(&name) {
+        if let Some(known) = self.instance(&name) {
             let serving = !matches!(
                 known.state.get(),
                 InstanceState::Starting | InstanceState::Exited(_)
@@ -39,13 +39,13 @@ impl Shared {
         let timeout = self.options.engine_timeout;
         let instance = Arc::new(PodInstance::new(
             description,
-            Arc::new(Tracked::new(name, self.server.clone(), timeout)),
+            Arc::new(TrackedPod::new(name, self.server.clone(), timeout)),
             LogLimits::default(),
             self.options.sink.clone(),
             timeout,
         ));
-        instance.pod.is(view);
-        self.hold(&instance);
+        instance.pod.set_identity(view);
+        self.register(&instance);
         let link = instance.connect(address, self.options.link);
         let readiness = &instance.description.readiness;
         let state = match health::check(link, readiness, self.options.health.timeout).await {
@@ -55,9 +55,13 @@ impl Shared {
             },
         };
         instance.state.set(state);
-        let past = Past::Tail(LogLimits::default().lines);
-        tokio::spawn(end::mind(Arc::downgrade(&self), instance.clone(), past));
-        self.watch_over(&instance);
+        let history = LogHistory::Tail(LogLimits::default().lines);
+        tokio::spawn(end::follow(
+            Arc::downgrade(&self),
+            instance.clone(),
+            history,
+        ));
+        self.monitor_health(&instance);
         Some(instance)
     }
 
@@ -76,13 +80,13 @@ impl Shared {
         if mine {
             return None;
         }
-        let tracked = Arc::new(Tracked::new(
+        let tracked = Arc::new(TrackedPod::new(
             name,
             self.server.clone(),
             self.options.engine_timeout,
         ));
-        tracked.is(view);
-        let _listed = self.track(&tracked);
+        tracked.set_identity(view);
+        let _guard = self.track(&tracked);
         let removed = tracked.remove(Duration::ZERO).await;
         let id = id.unwrap_or(InstanceId::from_uuid(uuid::Uuid::nil()));
         Some((id, removed.map_err(|error| error.to_string())))

@@ -5,62 +5,64 @@ use std::time::Duration;
 
 use super::Shared;
 use super::instance::PodInstance;
-use super::logs::{self, Past};
+use super::logs::{self, LogHistory};
 use super::status::Stage;
-use super::tracked::Seen;
+use super::tracked::PodObservation;
 use crate::runtime::Kind;
 use crate::state::{Exit, ExitReason, InstanceState};
 
 /// Follows the news of one pod until its end, or until the runtime is dropped.
-pub(super) async fn mind(shared: Weak<Shared>, instance: Arc<PodInstance>, past: Past) {
+pub(super) async fn follow(shared: Weak<Shared>, instance: Arc<PodInstance>, history: LogHistory) {
     let Some(runtime) = shared.upgrade() else {
         return;
     };
     let mut dropped = runtime.alive.subscribe();
     drop(runtime);
-    let mut news = instance.pod.seen();
+    let mut observations = instance.pod.subscribe();
     let mut reading = false;
     loop {
-        let seen = news.borrow_and_update().clone();
+        let seen = observations.borrow_and_update().clone();
         let Some(runtime) = shared.upgrade() else {
             return;
         };
         if !reading && has_output(&seen) {
             reading = true;
-            tokio::spawn(logs::capture(runtime.clone(), instance.clone(), past));
+            tokio::spawn(logs::capture(runtime.clone(), instance.clone(), history));
         }
         if let Some(exit) = end(&seen, instance.pod.is_stopping()) {
             return finish(&runtime, &instance, exit, reading).await;
         }
         drop(runtime);
         tokio::select! {
-            changed = news.changed() => if changed.is_err() { return },
+            changed = observations.changed() => if changed.is_err() { return },
             _ = dropped.changed() => return,
         }
     }
 }
 
-fn has_output(seen: &Seen) -> bool {
+fn has_output(seen: &PodObservation) -> bool {
     match seen {
-        Seen::Here(view) => matches!(view.stage, Stage::Running(_) | Stage::Ended(_, None)),
-        Seen::Unknown | Seen::Gone(_) => false,
+        PodObservation::Present(view) => {
+            matches!(view.stage, Stage::Running(_) | Stage::Ended(_, None))
+        }
+        PodObservation::Unknown | PodObservation::Gone(_) => false,
     }
 }
 
 /// How it ended; `None` if it has not.
-fn end(seen: &Seen, stopping: bool) -> Option<Exit> {
+fn end(seen: &PodObservation, stopping: bool) -> Option<Exit> {
     let stopped = |code| Exit {
         code,
         reason: ExitReason::Stopped,
     };
     match seen {
-        Seen::Unknown => None,
-        Seen::Gone(_) => Some(if stopping {
+        PodObservation::Unknown => None,
+        PodObservation::Gone(_) => Some(if stopping {
             stopped(None)
         } else {
             Exit::lost()
         }),
-        Seen::Here(view) => match &view.stage {
+        PodObservation::Present(view) => match &view.stage {
             Stage::Ended(exit, _) if stopping => Some(stopped(exit.code)),
             Stage::Ended(exit, _) => Some(exit.clone()),
             // Somebody else deletes it. Running calls may end within its grace; it gets no new ones.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::options::KubernetesOptions;
 use super::status::{Blocked, Stage};
-use super::tracked::{Seen, Tracked};
+use super::tracked::{PodObservation, TrackedPod};
 use super::{Shared, failure, pod, status};
 use crate::docker::archive;
 use crate::error::StartError;
@@ -74,12 +74,12 @@ pub(super) async fn reference(
 
 /// Which images were seen on the node, and which are being fetched.
 #[derive(Debug, Default)]
-pub(super) struct Fetched(Mutex<BTreeMap<Digest, Entry>>);
+pub(super) struct FetchedImages(Mutex<BTreeMap<Digest, Entry>>);
 
 /// When the image was last seen; locked while it is being fetched.
 type Entry = Arc<AsyncMutex<Option<Instant>>>;
 
-impl Fetched {
+impl FetchedImages {
     fn entry(&self, digest: Digest) -> Entry {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED && !all.contains_key(&digest) {
@@ -101,10 +101,10 @@ impl Shared {
         }
         let name = format!("fdn-fetch-{}", uuid::Uuid::new_v4().simple());
         let timeout = self.options.engine_timeout;
-        let tracked = Arc::new(Tracked::new(name, self.server.clone(), timeout));
-        let _listed = self.track(&tracked);
+        let tracked = Arc::new(TrackedPod::new(name, self.server.clone(), timeout));
+        let _guard = self.track(&tracked);
         let pulled = self.pull(&tracked, &reference).await;
-        tracked.stopping(true);
+        tracked.set_stopping(true);
         if let Err(error) = tracked.remove(Duration::ZERO).await {
             tracing::warn!(pod = tracked.name, %error, "a pod that fetched an image stays for now");
         }
@@ -113,16 +113,16 @@ impl Shared {
         Ok(())
     }
 
-    async fn pull(&self, tracked: &Tracked, reference: &str) -> Result<(), StartError> {
+    async fn pull(&self, tracked: &TrackedPod, reference: &str) -> Result<(), StartError> {
         let body = pod::fetch(&tracked.name, &self.owner, reference, &self.options);
         let made = self.server.create(&body).await;
         let made = made.map_err(|fault| failure::start("create the pod", &fault))?;
         if let Some(view) = status::view(&made) {
-            tracked.is(view);
+            tracked.set_identity(view);
         }
         let mut outcome = None;
-        let mut news = tracked.seen();
-        let settled = news.wait_for(|seen| {
+        let mut observations = tracked.subscribe();
+        let settled = observations.wait_for(|seen| {
             outcome = fetched(seen);
             outcome.is_some()
         });
@@ -143,10 +143,10 @@ impl Shared {
 }
 
 /// Whether the image is on the node: every failure after the pull shows that it is.
-fn fetched(seen: &Seen) -> Option<Result<(), Blocked>> {
-    let Seen::Here(view) = seen else {
+fn fetched(seen: &PodObservation) -> Option<Result<(), Blocked>> {
+    let PodObservation::Present(view) = seen else {
         let lost = || Blocked::Failed("the pod that fetched it was deleted".to_owned());
-        return matches!(seen, Seen::Gone(_)).then(|| Err(lost()));
+        return matches!(seen, PodObservation::Gone(_)).then(|| Err(lost()));
     };
     match &view.stage {
         Stage::Running(_) | Stage::Ended(_, None | Some(Blocked::Invalid(_))) => Some(Ok(())),

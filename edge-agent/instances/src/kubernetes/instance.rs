@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Mutex, watch};
 
-use super::tracked::Tracked;
+use super::tracked::TrackedPod;
 use crate::body::{Request, Response};
 use crate::call::CallFailure;
 use crate::error::InstanceError;
@@ -22,7 +22,7 @@ use crate::state::{Exit, ExitReason, InstanceState, StateCell};
 /// A pod of the agent. Its end is detected and recorded by [`super::end`].
 pub(super) struct PodInstance {
     pub(super) description: Description,
-    pub(super) pod: Arc<Tracked>,
+    pub(super) pod: Arc<TrackedPod>,
     pub(super) state: StateCell,
     pub(super) log: LogTail,
     /// The most bytes of a line that are kept.
@@ -50,7 +50,7 @@ impl fmt::Debug for PodInstance {
 impl PodInstance {
     pub(super) fn new(
         description: Description,
-        pod: Arc<Tracked>,
+        pod: Arc<TrackedPod>,
         logs: LogLimits,
         sink: Arc<dyn LogSink>,
         engine_timeout: Duration,
@@ -122,11 +122,11 @@ impl Instance for PodInstance {
     async fn stop(&self, grace: Duration) -> Result<Exit, InstanceError> {
         let _order = self.order.lock().await;
         if self.state.get().exit().is_none() {
-            self.pod.stopping(true);
+            self.pod.set_stopping(true);
         }
         if let Err(error) = self.pod.remove(grace).await {
             // It was not stopped, so an end that comes now was not caused by the agent.
-            self.pod.stopping(false);
+            self.pod.set_stopping(false);
             return Err(error.into());
         }
         // Its end is recorded from the same news, with its last lines, a moment later.

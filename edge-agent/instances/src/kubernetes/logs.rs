@@ -25,15 +25,15 @@ const STAMP: usize = 40;
 
 /// How much of the earlier output is captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Past {
+pub(super) enum LogHistory {
     /// All of it: the pod was only just started.
-    FromTheStart,
+    FromStart,
     /// Only the last lines, for those who ask; the log sink already received them.
     Tail(usize),
 }
 
 /// Captures a pod's output until it ends.
-pub(super) async fn capture(shared: Arc<Shared>, instance: Arc<PodInstance>, past: Past) {
+pub(super) async fn capture(shared: Arc<Shared>, instance: Arc<PodInstance>, history: LogHistory) {
     let server = instance.pod.server.clone();
     let mut alive = shared.alive.subscribe();
     drop(shared);
@@ -43,7 +43,7 @@ pub(super) async fn capture(shared: Arc<Shared>, instance: Arc<PodInstance>, pas
         () = instance.pod.until_ended() => None,
         _ = alive.changed() => return,
     };
-    let mut reader = Reader::new(instance.clone(), past);
+    let mut reader = Reader::new(instance.clone(), history);
     tokio::select! {
         () = reader.run() => {}
         _ = alive.changed() => return,
@@ -57,7 +57,7 @@ pub(super) async fn capture(shared: Arc<Shared>, instance: Arc<PodInstance>, pas
 
 struct Reader {
     instance: Arc<PodInstance>,
-    past: Past,
+    history: LogHistory,
     /// The time of the last line that was handled.
     last: Option<Timestamp>,
     /// The value of `last` when the present connection was made: lines up to there come twice.
@@ -66,10 +66,10 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(instance: Arc<PodInstance>, past: Past) -> Self {
+    fn new(instance: Arc<PodInstance>, history: LogHistory) -> Self {
         Self {
             instance,
-            past,
+            history,
             last: None,
             resumed: None,
             pause: FIRST_PAUSE,
@@ -104,18 +104,18 @@ impl Reader {
             ..LogParams::default()
         };
         self.resumed = self.last;
-        match (self.last, self.past) {
+        match (self.last, self.history) {
             // Whole seconds, rounded down: the client rounds to the nearest and would lose up to half a second.
             (Some(last), _) => params.since_time = Timestamp::from_second(last.as_second()).ok(),
-            (None, Past::Tail(lines)) => params.tail_lines = i64::try_from(lines).ok(),
-            (None, Past::FromTheStart) => {}
+            (None, LogHistory::Tail(lines)) => params.tail_lines = i64::try_from(lines).ok(),
+            (None, LogHistory::FromStart) => {}
         }
         let server = self.instance.pod.server.clone();
         let Ok(stream) = server.output(&self.instance.pod.name, &params).await else {
             return false;
         };
         let tail_until =
-            (self.past != Past::FromTheStart && self.last.is_none()).then(Timestamp::now);
+            (self.history != LogHistory::FromStart && self.last.is_none()).then(Timestamp::now);
         self.read(stream, tail_until).await
     }
 

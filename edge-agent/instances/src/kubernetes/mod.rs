@@ -44,10 +44,10 @@ use crate::link::health;
 use crate::runtime::{Capabilities, Collected, Kind, Owner, Runtime};
 use crate::spec::{Image, StartSpec};
 use crate::startup;
-use image::Fetched;
+use image::FetchedImages;
 use instance::PodInstance;
 use server::Server;
-use tracked::Tracked;
+use tracked::TrackedPod;
 
 /// How many pods an adoption inspects, or a collection removes, at the same time.
 const AT_ONCE: usize = 16;
@@ -63,7 +63,7 @@ struct Shared {
     owner: Owner,
     server: Arc<Server>,
     options: KubernetesOptions,
-    fetched: Fetched,
+    fetched: FetchedImages,
     registry: Mutex<Registry>,
     /// Allows one adoption at a time; otherwise two would each make a handle for one pod.
     adopting: AsyncMutex<()>,
@@ -75,9 +75,9 @@ struct Shared {
 #[derive(Default)]
 struct Registry {
     /// Pods whose news are followed, by name.
-    tracked: BTreeMap<String, Arc<Tracked>>,
+    tracked: BTreeMap<String, Arc<TrackedPod>>,
     /// Pods that are instances, by name.
-    held: BTreeMap<String, Arc<PodInstance>>,
+    instances: BTreeMap<String, Arc<PodInstance>>,
     /// Instances being started, adopted or running.
     ids: BTreeSet<InstanceId>,
 }
@@ -92,12 +92,12 @@ impl fmt::Debug for Shared {
 }
 
 /// Keeps a pod in the list of tracked ones for as long as it lives.
-struct Listed<'a> {
+struct TrackGuard<'a> {
     shared: &'a Shared,
-    pod: Arc<Tracked>,
+    pod: Arc<TrackedPod>,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for TrackGuard<'_> {
     fn drop(&mut self) {
         self.shared.untrack(&self.pod);
     }
@@ -108,25 +108,25 @@ impl Shared {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self, name: &str) -> Option<Arc<PodInstance>> {
-        self.registry().held.get(name).cloned()
+    fn instance(&self, name: &str) -> Option<Arc<PodInstance>> {
+        self.registry().instances.get(name).cloned()
     }
 
-    fn tracked(&self) -> Vec<Arc<Tracked>> {
+    fn tracked(&self) -> Vec<Arc<TrackedPod>> {
         self.registry().tracked.values().cloned().collect()
     }
 
     #[must_use]
-    fn track(&self, pod: &Arc<Tracked>) -> Listed<'_> {
+    fn track(&self, pod: &Arc<TrackedPod>) -> TrackGuard<'_> {
         let mut registry = self.registry();
         registry.tracked.insert(pod.name.clone(), pod.clone());
-        Listed {
+        TrackGuard {
             shared: self,
             pod: pod.clone(),
         }
     }
 
-    fn untrack(&self, pod: &Arc<Tracked>) {
+    fn untrack(&self, pod: &Arc<TrackedPod>) {
         let mut registry = self.registry();
         let same = registry.tracked.get(&pod.name);
         if same.is_some_and(|same| Arc::ptr_eq(same, pod)) {
@@ -134,12 +134,12 @@ impl Shared {
         }
     }
 
-    fn hold(&self, instance: &Arc<PodInstance>) {
+    fn register(&self, instance: &Arc<PodInstance>) {
         let mut registry = self.registry();
         let name = instance.pod.name.clone();
         registry.ids.insert(instance.description.id);
         registry.tracked.insert(name.clone(), instance.pod.clone());
-        if registry.held.insert(name, instance.clone()).is_none() {
+        if registry.instances.insert(name, instance.clone()).is_none() {
             self.options.metrics.alive(Kind::Kubernetes, 1);
         }
     }
@@ -148,9 +148,9 @@ impl Shared {
         self.untrack(&instance.pod);
         let mut registry = self.registry();
         let name = &instance.pod.name;
-        let same = registry.held.get(name);
+        let same = registry.instances.get(name);
         if same.is_some_and(|same| Arc::ptr_eq(&same.pod, &instance.pod)) {
-            registry.held.remove(name);
+            registry.instances.remove(name);
             registry.ids.remove(&instance.description.id);
             self.options.metrics.alive(Kind::Kubernetes, -1);
         }
@@ -165,7 +165,7 @@ impl Shared {
         Ok(pods)
     }
 
-    fn watch_over(&self, instance: &Arc<PodInstance>) {
+    fn monitor_health(&self, instance: &Arc<PodInstance>) {
         let (instance, checks) = (instance.clone(), self.options.health);
         let mut dropped = self.alive.subscribe();
         tokio::spawn(async move {
@@ -199,7 +199,7 @@ impl KubernetesRuntime {
             owner,
             server: Arc::new(server),
             options,
-            fetched: Fetched::default(),
+            fetched: FetchedImages::default(),
             registry: Mutex::default(),
             adopting: AsyncMutex::new(()),
             alive: tell::Sender::new(()),

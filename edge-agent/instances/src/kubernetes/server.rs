@@ -66,14 +66,18 @@ impl Server {
     }
 
     /// Sends a request until it succeeds, cannot succeed, or was attempted often enough.
-    async fn ask<T, F>(&self, operation: &'static str, request: impl Fn() -> F) -> Result<T, Fault>
+    async fn request<T, F>(
+        &self,
+        operation: &'static str,
+        request: impl Fn() -> F,
+    ) -> Result<T, Fault>
     where
         F: Future<Output = kube::Result<T>>,
     {
         let mut pause = FIRST_PAUSE;
         let mut attempt = 1;
         loop {
-            let fault = match self.once(operation, request()).await {
+            let fault = match self.request_once(operation, request()).await {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
@@ -87,7 +91,7 @@ impl Server {
         }
     }
 
-    async fn once<T>(
+    async fn request_once<T>(
         &self,
         operation: &'static str,
         request: impl Future<Output = kube::Result<T>>,
@@ -99,14 +103,14 @@ impl Server {
             Err(_) => Err(Fault::Away(format!("no answer within {:?}", self.timeout))),
         };
         let outcome = answer.as_ref().map_or_else(Fault::label, |_| "ok");
-        self.metrics.asked(operation, outcome);
+        self.metrics.request_finished(operation, outcome);
         answer
     }
 
     /// Checks that the API server answers, and lets this process list pods.
     pub(super) async fn check(&self) -> Result<(), Fault> {
         let params = self.listing().limit(1);
-        let request = self.once("check", self.pods.list(&params));
+        let request = self.request_once("check", self.pods.list(&params));
         request.await.map(drop)
     }
 
@@ -119,7 +123,7 @@ impl Server {
         let mut params = self.listing().limit(PAGE);
         let mut pods = Vec::new();
         loop {
-            let page = self.ask("list", || self.pods.list(&params)).await;
+            let page = self.request("list", || self.pods.list(&params)).await;
             let page = match page {
                 Ok(page) => page,
                 // The API server forgot the rest of the list meanwhile: start again, without pages.
@@ -150,17 +154,19 @@ impl Server {
         let params = WatchParams::default()
             .labels(&self.selector)
             .timeout(seconds);
-        self.once("watch", self.pods.watch(&params, version)).await
+        self.request_once("watch", self.pods.watch(&params, version))
+            .await
     }
 
     pub(super) async fn create(&self, pod: &Pod) -> Result<Pod, Fault> {
         let params = PostParams::default();
-        self.ask("create", || self.pods.create(&params, pod)).await
+        self.request("create", || self.pods.create(&params, pod))
+            .await
     }
 
     pub(super) async fn create_secret(&self, secret: &Secret) -> Result<(), Fault> {
         let params = PostParams::default();
-        let made = self.ask("create_secret", || self.secrets.create(&params, secret));
+        let made = self.request("create_secret", || self.secrets.create(&params, secret));
         match made.await {
             Ok(_) => Ok(()),
             // An earlier attempt succeeded: its owner's id is part of it, so nobody else can have made it.
@@ -171,12 +177,12 @@ impl Server {
 
     /// The pod of this name; `None` if there is none.
     pub(super) async fn get(&self, name: &str) -> Result<Option<Pod>, Fault> {
-        self.ask("get", || self.pods.get_opt(name)).await
+        self.request("get", || self.pods.get_opt(name)).await
     }
 
     /// Like [`Self::get`], but with a single attempt: for use after other requests failed.
-    pub(super) async fn look(&self, name: &str) -> Result<Option<Pod>, Fault> {
-        self.once("get", self.pods.get_opt(name)).await
+    pub(super) async fn get_once(&self, name: &str) -> Result<Option<Pod>, Fault> {
+        self.request_once("get", self.pods.get_opt(name)).await
     }
 
     /// Requests the deletion of exactly this pod; a `grace` of 0 means not to wait for its node.
@@ -190,7 +196,7 @@ impl Server {
         let params = DeleteParams::default()
             .grace_period(grace)
             .preconditions(preconditions);
-        let asked = self.ask("delete", || self.pods.delete(name, &params));
+        let asked = self.request("delete", || self.pods.delete(name, &params));
         match asked.await {
             Ok(_) => Ok(()),
             Err(fault) if fault.is_absent() || fault.is_another() => Ok(()),
@@ -204,7 +210,8 @@ impl Server {
         name: &str,
         params: &LogParams,
     ) -> Result<impl AsyncBufRead + use<>, Fault> {
-        self.once("log", self.pods.log_stream(name, params)).await
+        self.request_once("log", self.pods.log_stream(name, params))
+            .await
     }
 }
 

@@ -7,13 +7,13 @@ use fdn_core::InstanceId;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::instance::PodInstance;
-use super::logs::Past;
-use super::tracked::Tracked;
+use super::logs::LogHistory;
+use super::tracked::TrackedPod;
 use super::{Shared, end, failure, image, pod, status};
 use crate::error::{RuntimeError, StartError};
 use crate::runtime::Kind;
 use crate::spec::{Outbound, StartSpec};
-use crate::startup::{self, Starter, Wanted};
+use crate::startup::{self, StartWaiter, Starter};
 use crate::state::{Exit, InstanceState};
 
 impl Starter for Shared {
@@ -24,17 +24,17 @@ impl Starter for Shared {
         self.registry().ids.insert(spec.description.id)
     }
 
-    async fn bring_up(
+    async fn launch(
         self: &Arc<Self>,
         spec: &StartSpec,
         made: &mut Option<Arc<PodInstance>>,
-        wanted: &mut Wanted<Arc<PodInstance>>,
+        waiter: &mut StartWaiter<Arc<PodInstance>>,
     ) -> Result<Arc<PodInstance>, StartError> {
         self.can_be_kept(&spec.outbound)?;
         let image = image::reference(&spec.image, &self.options).await?;
         let instance = Arc::new(PodInstance::new(
             spec.description.clone(),
-            Arc::new(Tracked::new(
+            Arc::new(TrackedPod::new(
                 pod::name(&spec.description),
                 self.server.clone(),
                 self.options.engine_timeout,
@@ -43,9 +43,9 @@ impl Starter for Shared {
             self.options.sink.clone(),
             self.options.engine_timeout,
         ));
-        wanted.still()?;
+        waiter.ensure_waiting()?;
         // Registered before it is created, because news of it may arrive before the answer.
-        self.hold(&instance);
+        self.register(&instance);
         let start = uuid::Uuid::new_v4().to_string();
         let body = pod::body(spec, &self.owner, &image, &start, &self.options);
         let view = match self.create(spec.description.id, &body, &start).await {
@@ -55,23 +55,25 @@ impl Starter for Shared {
                 return Err(error);
             }
         };
-        instance.pod.is(view);
+        instance.pod.set_identity(view);
         *made = Some(instance.clone());
-        let past = Past::FromTheStart;
-        tokio::spawn(end::mind(Arc::downgrade(self), instance.clone(), past));
+        let history = LogHistory::FromStart;
+        tokio::spawn(end::follow(Arc::downgrade(self), instance.clone(), history));
         let uid = instance.pod.uid().unwrap_or_default();
         if let Some(secret) = pod::secret(spec, &self.owner, uid, &start) {
             let made = self.server.create_secret(&secret).await;
             made.map_err(|fault| failure::start("create the secret", &fault))?;
         }
-        wanted.while_still(self.ready(&instance, &image)).await?;
-        self.watch_over(&instance);
+        waiter
+            .run_while_waiting(self.ready(&instance, &image))
+            .await?;
+        self.monitor_health(&instance);
         Ok(instance)
     }
 
-    async fn take_back(&self, id: InstanceId, made: Option<&PodInstance>) {
+    async fn roll_back(&self, id: InstanceId, made: Option<&PodInstance>) {
         if let Some(instance) = made {
-            instance.pod.stopping(true);
+            instance.pod.set_stopping(true);
             if let Err(error) = instance.pod.remove(Duration::ZERO).await {
                 tracing::warn!(instance = %id, %error, "what a failed start left stays for now");
             }
@@ -106,7 +108,7 @@ impl Shared {
         id: InstanceId,
         body: &Pod,
         start: &str,
-    ) -> Result<status::View, StartError> {
+    ) -> Result<status::PodView, StartError> {
         let unreadable = || RuntimeError::Refused {
             kind: Kind::Kubernetes,
             operation: "create the pod",
@@ -120,7 +122,7 @@ impl Shared {
             return Err(failure::start("create the pod", &fault));
         }
         let name = body.metadata.name.as_deref().unwrap_or_default();
-        let found = self.server.look(name).await;
+        let found = self.server.get_once(name).await;
         let ours = found.as_ref().ok().and_then(Option::as_ref).filter(|pod| {
             let annotations = pod.metadata.annotations.as_ref();
             annotations
@@ -160,6 +162,6 @@ impl Shared {
         };
         let link = instance.connect(address, self.options.link);
         let readiness = &instance.description.readiness;
-        startup::answers(&instance.state, &instance.log, link, readiness).await
+        startup::await_ready(&instance.state, &instance.log, link, readiness).await
     }
 }

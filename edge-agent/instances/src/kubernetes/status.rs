@@ -12,7 +12,7 @@ use crate::state::{Exit, ExitReason};
 
 /// The relevant facts about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct View {
+pub(super) struct PodView {
     /// The API server's id of exactly this pod.
     pub(super) uid: String,
     /// Whether its deletion was requested, which is never undone.
@@ -68,10 +68,10 @@ impl Blocked {
 }
 
 /// Extracts the facts about a pod; `None` for one that was never stored, which has no uid.
-pub(super) fn view(pod: &Pod) -> Option<View> {
+pub(super) fn view(pod: &Pod) -> Option<PodView> {
     let grace = pod.metadata.deletion_grace_period_seconds;
     let grace = grace.and_then(|seconds| u64::try_from(seconds).ok());
-    Some(View {
+    Some(PodView {
         uid: pod.metadata.uid.clone()?,
         deleting: pod.metadata.deletion_timestamp.is_some(),
         grace: Duration::from_secs(grace.unwrap_or_default()),

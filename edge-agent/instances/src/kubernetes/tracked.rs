@@ -9,29 +9,29 @@ use tokio::sync::{Mutex, watch};
 
 use super::failure;
 use super::server::Server;
-use super::status::{Blocked, Stage, View};
+use super::status::{Blocked, PodView, Stage};
 use crate::error::RuntimeError;
 use crate::runtime::Kind;
 
 /// The last news of a pod from the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum PodObservation {
     /// No news yet.
     Unknown,
     /// The pod exists.
-    Here(View),
+    Present(PodView),
     /// The pod of this uid is gone.
     Gone(String),
 }
 
 /// One pod, from before it is created until it is gone.
-pub(super) struct Tracked {
+pub(super) struct TrackedPod {
     /// Its name, by which news are assigned to it.
     pub(super) name: String,
     pub(super) server: Arc<Server>,
     /// The API server's id of it, set once it is created. News may arrive before the answer to its creation.
     uid: OnceLock<String>,
-    seen: watch::Sender<Seen>,
+    seen: watch::Sender<PodObservation>,
     /// Whether the agent is ending it.
     stopping: AtomicBool,
     /// True once nothing is left of it on the API server.
@@ -41,13 +41,13 @@ pub(super) struct Tracked {
     engine_timeout: Duration,
 }
 
-impl Tracked {
+impl TrackedPod {
     pub(super) fn new(name: String, server: Arc<Server>, engine_timeout: Duration) -> Self {
         Self {
             name,
             server,
             uid: OnceLock::new(),
-            seen: watch::Sender::new(Seen::Unknown),
+            seen: watch::Sender::new(PodObservation::Unknown),
             stopping: AtomicBool::new(false),
             removed: watch::Sender::new(false),
             removing: Mutex::new(()),
@@ -60,64 +60,64 @@ impl Tracked {
     }
 
     /// Sets the identity of the pod after it was created or found. News of exactly this pod that arrived meanwhile are newer and stay.
-    pub(super) fn is(&self, first: View) {
+    pub(super) fn set_identity(&self, first: PodView) {
         drop(self.uid.set(first.uid.clone()));
         self.seen.send_modify(|seen| {
             let known = match seen {
-                Seen::Here(view) => view.uid == first.uid,
-                Seen::Gone(uid) => *uid == first.uid,
-                Seen::Unknown => false,
+                PodObservation::Present(view) => view.uid == first.uid,
+                PodObservation::Gone(uid) => *uid == first.uid,
+                PodObservation::Unknown => false,
             };
             if !known {
-                *seen = Seen::Here(first);
+                *seen = PodObservation::Present(first);
             }
         });
     }
 
     /// Takes news of a pod of this name; news of another uid are ignored.
-    pub(super) fn hear(&self, news: Seen) {
-        let about = match &news {
-            Seen::Here(view) => view.uid.clone(),
-            Seen::Gone(uid) => uid.clone(),
-            Seen::Unknown => return,
+    pub(super) fn update(&self, observation: PodObservation) {
+        let about = match &observation {
+            PodObservation::Present(view) => view.uid.clone(),
+            PodObservation::Gone(uid) => uid.clone(),
+            PodObservation::Unknown => return,
         };
         if self.uid().is_some_and(|uid| uid != about) {
             return;
         }
         self.seen.send_if_modified(|seen| {
-            let last_word = matches!(seen, Seen::Gone(uid) if *uid == about);
-            let change = !last_word && *seen != news;
+            let is_final = matches!(seen, PodObservation::Gone(uid) if *uid == about);
+            let change = !is_final && *seen != observation;
             if change {
-                *seen = news;
+                *seen = observation;
             }
             change
         });
     }
 
-    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<PodObservation> {
         self.seen.subscribe()
     }
 
-    async fn until(&self, wanted: impl FnMut(&Seen) -> bool) {
+    async fn wait_until(&self, wanted: impl FnMut(&PodObservation) -> bool) {
         // Never fails: the sender is this pod's own.
-        drop(self.seen().wait_for(wanted).await);
+        drop(self.subscribe().wait_for(wanted).await);
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        matches!(*self.seen.borrow(), Seen::Gone(_))
+        matches!(*self.seen.borrow(), PodObservation::Gone(_))
     }
 
     /// Whether its container no longer runs.
     pub(super) fn has_ended(&self) -> bool {
-        over(&self.seen.borrow())
+        has_ended(&self.seen.borrow())
     }
 
     pub(super) async fn until_ended(&self) {
-        self.until(over).await;
+        self.wait_until(has_ended).await;
     }
 
     /// Sets whether the agent is ending it.
-    pub(super) fn stopping(&self, ours: bool) {
+    pub(super) fn set_stopping(&self, ours: bool) {
         self.stopping.store(ours, Ordering::SeqCst);
     }
 
@@ -128,8 +128,8 @@ impl Tracked {
     /// Waits until the container runs or cannot run. Ignores an end, which is reported separately.
     pub(super) async fn address(&self) -> Result<IpAddr, Blocked> {
         let mut found = None;
-        self.until(|seen| {
-            if let Seen::Here(view) = seen {
+        self.wait_until(|seen| {
+            if let PodObservation::Present(view) = seen {
                 found = match &view.stage {
                     Stage::Running(address) => Some(Ok(*address)),
                     Stage::Blocked(blocked) | Stage::Ended(_, Some(blocked)) => {
@@ -147,7 +147,7 @@ impl Tracked {
     /// Why it is not running yet.
     pub(super) fn waits_for(&self) -> String {
         match &*self.seen.borrow() {
-            Seen::Here(View {
+            PodObservation::Present(PodView {
                 stage: Stage::Waiting(reason),
                 ..
             }) => reason.clone(),
@@ -157,7 +157,7 @@ impl Tracked {
 
     /// Waits until the pod is gone, for at most `limit`. If the watch does not report it in time, the API server is asked.
     async fn gone_within(&self, limit: Duration) -> Result<bool, RuntimeError> {
-        let gone = self.until(|seen| matches!(seen, Seen::Gone(_)));
+        let gone = self.wait_until(|seen| matches!(seen, PodObservation::Gone(_)));
         if tokio::time::timeout(limit, gone).await.is_ok() {
             return Ok(true);
         }
@@ -166,7 +166,7 @@ impl Tracked {
         let uid = self.uid().unwrap_or_default();
         let there = found.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(uid));
         if !there {
-            self.hear(Seen::Gone(uid.to_owned()));
+            self.update(PodObservation::Gone(uid.to_owned()));
         }
         Ok(!there)
     }
@@ -185,7 +185,9 @@ impl Tracked {
         if !self.is_gone() {
             let grace = match &*self.seen.borrow() {
                 // Somebody else is deleting it: another request could only shorten the grace that it was given.
-                Seen::Here(view) if view.deleting && !self.is_stopping() => Err(view.grace),
+                PodObservation::Present(view) if view.deleting && !self.is_stopping() => {
+                    Err(view.grace)
+                }
                 _ => Ok(grace),
             };
             if let Ok(grace) = grace {
@@ -228,11 +230,11 @@ fn whole_seconds(grace: Duration) -> u32 {
     u32::try_from(rounded.max(1)).unwrap_or(u32::MAX)
 }
 
-fn over(seen: &Seen) -> bool {
+fn has_ended(seen: &PodObservation) -> bool {
     match seen {
-        Seen::Here(view) => matches!(view.stage, Stage::Ended(..)),
-        Seen::Gone(_) => true,
-        Seen::Unknown => false,
+        PodObservation::Present(view) => matches!(view.stage, Stage::Ended(..)),
+        PodObservation::Gone(_) => true,
+        PodObservation::Unknown => false,
     }
 }
 

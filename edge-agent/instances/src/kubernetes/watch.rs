@@ -14,7 +14,7 @@ use kube::api::WatchEvent;
 use tokio::time::Instant;
 
 use super::failure::Fault;
-use super::tracked::{Seen, Tracked};
+use super::tracked::{PodObservation, TrackedPod};
 use super::{Shared, pod, status};
 
 /// The pauses between attempts to reach the API server again.
@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_secs(5);
 
 /// What to do after a watch.
-enum Next {
+enum NextStep {
     /// Watch again from the last version on.
     Resume,
     /// Watch again after a pause, because it failed.
@@ -41,12 +41,12 @@ pub(super) async fn follow(shared: Weak<Shared>) {
     let mut dropped = runtime.alive.subscribe();
     drop(runtime);
     tokio::select! {
-        () = forever(&shared) => {}
+        () = run(&shared) => {}
         _ = dropped.changed() => {}
     }
 }
 
-async fn forever(shared: &Weak<Shared>) {
+async fn run(shared: &Weak<Shared>) {
     let mut pause = FIRST_PAUSE;
     let mut version = None;
     loop {
@@ -57,31 +57,31 @@ async fn forever(shared: &Weak<Shared>) {
             None => match list(&runtime).await {
                 Ok(listed) => {
                     version = Some(listed);
-                    Next::Resume
+                    NextStep::Resume
                 }
-                Err(_) => Next::Wait,
+                Err(_) => NextStep::Wait,
             },
             Some(mut from) => {
                 let since = Instant::now();
                 // A watch must not keep the runtime alive.
                 let metrics = runtime.options.metrics.clone();
                 let next = watch(runtime, shared, &mut from).await;
-                metrics.watched(match next {
-                    Next::Resume => "resumed",
-                    Next::Wait => "broken",
-                    Next::List => "relisted",
+                metrics.watch_ended(match next {
+                    NextStep::Resume => "resumed",
+                    NextStep::Wait => "broken",
+                    NextStep::List => "relisted",
                 });
                 if since.elapsed() > LONGEST_PAUSE {
                     pause = FIRST_PAUSE;
                 }
-                version = (!matches!(next, Next::List)).then_some(from);
+                version = (!matches!(next, NextStep::List)).then_some(from);
                 next
             }
         };
         match next {
-            Next::List => {}
-            Next::Resume => pause = FIRST_PAUSE,
-            Next::Wait => {
+            NextStep::List => {}
+            NextStep::Resume => pause = FIRST_PAUSE,
+            NextStep::Wait => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -92,24 +92,24 @@ async fn forever(shared: &Weak<Shared>) {
 /// Lists the pods, passes them on as news, and returns the list's version.
 async fn list(runtime: &Arc<Shared>) -> Result<String, Fault> {
     // Only pods known to exist before the list was requested can be missing in it.
-    let known = |pod: Arc<Tracked>| pod.uid().map(str::to_owned).map(|uid| (pod, uid));
+    let known = |pod: Arc<TrackedPod>| pod.uid().map(str::to_owned).map(|uid| (pod, uid));
     let before: Vec<_> = runtime.tracked().into_iter().filter_map(known).collect();
     let (pods, version) = runtime.server.list().await?;
     for pod in &pods {
-        hear(runtime, pod, false);
+        apply(runtime, pod, false);
     }
     for (tracked, uid) in before {
         let listed = pods
             .iter()
             .any(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str()));
         if !listed {
-            tracked.hear(Seen::Gone(uid));
+            tracked.update(PodObservation::Gone(uid));
         }
     }
     Ok(version)
 }
 
-fn hear(runtime: &Shared, pod: &Pod, gone: bool) {
+fn apply(runtime: &Shared, pod: &Pod, gone: bool) {
     // A server that does not know the selector ignores it. Nothing that is not ours may pass this line.
     if !pod::is_owned(pod, &runtime.owner) {
         return;
@@ -123,19 +123,19 @@ fn hear(runtime: &Shared, pod: &Pod, gone: bool) {
     if gone {
         let uid = view.uid.clone();
         // Its last status must be known before its end.
-        tracked.hear(Seen::Here(view));
-        tracked.hear(Seen::Gone(uid));
+        tracked.update(PodObservation::Present(view));
+        tracked.update(PodObservation::Gone(uid));
     } else {
-        tracked.hear(Seen::Here(view));
+        tracked.update(PodObservation::Present(view));
     }
 }
 
-async fn watch(runtime: Arc<Shared>, shared: &Weak<Shared>, version: &mut String) -> Next {
+async fn watch(runtime: Arc<Shared>, shared: &Weak<Shared>, version: &mut String) -> NextStep {
     let longest = runtime.options.watch + LATE;
     let stream = match runtime.server.watch(version).await {
         Ok(stream) => stream,
-        Err(fault) if fault.is_gone() => return Next::List,
-        Err(_) => return Next::Wait,
+        Err(fault) if fault.is_gone() => return NextStep::List,
+        Err(_) => return NextStep::Wait,
     };
     drop(runtime);
     let mut stream = pin!(stream);
@@ -144,11 +144,17 @@ async fn watch(runtime: Arc<Shared>, shared: &Weak<Shared>, version: &mut String
         let event = match tokio::time::timeout(longest, stream.next()).await {
             Ok(Some(event)) => event,
             // It lasted as long as requested. One that ended without any event is not requested again at once.
-            Ok(None) => return if any { Next::Resume } else { Next::Wait },
-            Err(_) => return Next::Wait,
+            Ok(None) => {
+                return if any {
+                    NextStep::Resume
+                } else {
+                    NextStep::Wait
+                };
+            }
+            Err(_) => return NextStep::Wait,
         };
         let Some(runtime) = shared.upgrade() else {
-            return Next::Resume;
+            return NextStep::Resume;
         };
         let (pod, gone) = match event {
             Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => (pod, false),
@@ -158,22 +164,22 @@ async fn watch(runtime: Arc<Shared>, shared: &Weak<Shared>, version: &mut String
                 any = true;
                 continue;
             }
-            Ok(WatchEvent::Error(status)) => return after(&Fault::Status(status)),
-            Err(error) => return after(&Fault::from(error)),
+            Ok(WatchEvent::Error(status)) => return next_step(&Fault::Status(status)),
+            Err(error) => return next_step(&Fault::from(error)),
         };
         any = true;
         if let Some(seen) = &pod.metadata.resource_version {
             version.clone_from(seen);
         }
-        hear(&runtime, &pod, gone);
+        apply(&runtime, &pod, gone);
     }
 }
 
 /// What to do after an error in the middle of a watch: only a forgotten version requires a new list.
-fn after(fault: &Fault) -> Next {
+fn next_step(fault: &Fault) -> NextStep {
     if fault.is_gone() {
-        Next::List
+        NextStep::List
     } else {
-        Next::Wait
+        NextStep::Wait
     }
 }

@@ -8,33 +8,33 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::{Connection, InFlight};
+use super::{Connection, InFlightGuard};
 use crate::body::{BoxError, Response};
 
-struct Pooled {
+struct PooledBody {
     body: Incoming,
     /// `None` once the connection was returned. Dropped with the body if that is not read to its end, which closes our half of the
     /// connection and so tells the instance that nobody is listening.
-    held: Option<(Connection, InFlight)>,
+    held: Option<(Connection, InFlightGuard)>,
 }
 
 pub(super) fn pooled(
     response: http::Response<Incoming>,
     connection: Connection,
-    in_flight: InFlight,
+    in_flight: InFlightGuard,
 ) -> Response {
     response.map(|body| {
-        let mut pooled = Pooled {
+        let mut pooled = PooledBody {
             body,
             held: Some((connection, in_flight)),
         };
-        pooled.settle();
+        pooled.return_if_ended();
         pooled.boxed_unsync()
     })
 }
 
-impl Pooled {
-    fn settle(&mut self) {
+impl PooledBody {
+    fn return_if_ended(&mut self) {
         if self.body.is_end_stream()
             && let Some((connection, in_flight)) = self.held.take()
         {
@@ -43,7 +43,7 @@ impl Pooled {
     }
 }
 
-impl http_body::Body for Pooled {
+impl http_body::Body for PooledBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -53,10 +53,10 @@ impl http_body::Body for Pooled {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
-            Some(Ok(_)) => self.settle(),
+            Some(Ok(_)) => self.return_if_ended(),
             Some(Err(_)) => {
                 if let Some((connection, _)) = self.held.take() {
-                    connection.is_over();
+                    connection.end_call();
                 }
             }
             None => {

@@ -5,9 +5,9 @@
 //! the request, and returns it complete if not; an abandoned call tells when the instance has dropped it; and
 //! connections may lead into another network namespace.
 
+mod abandoned;
 mod body;
 mod connect;
-mod end;
 pub(crate) mod health;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ impl Default for LinkLimits {
 
 /// How long a connection may take to be ready for the next request after a response was read to its end. It takes longer
 /// only if the server answered before it had read the request, and then a new connection is better.
-const SETTLE: Duration = Duration::from_millis(5);
+const READY_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// The connections to one instance.
 #[derive(Debug)]
@@ -75,25 +75,27 @@ struct Idle {
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Body>,
-    working: Working,
+    call_slot: CallSlot,
 }
 
 /// Shared with the task that drives the connection, which outlives an abandoned call.
-type Working = Arc<Mutex<Option<CallGuard>>>;
+type CallSlot = Arc<Mutex<Option<CallGuard>>>;
 
 impl Connection {
     /// Notes that the next call uses the connection.
-    fn begins(&self, hold: Option<&CallGuard>) {
-        *self.lock() = hold.cloned();
+    fn begin_call(&self, guard: Option<&CallGuard>) {
+        *self.lock() = guard.cloned();
     }
 
     /// Notes that the call on it is over.
-    fn is_over(&self) {
+    fn end_call(&self) {
         drop(self.lock().take());
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<CallGuard>> {
-        self.working.lock().unwrap_or_else(PoisonError::into_inner)
+        self.call_slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,7 +111,7 @@ impl Pool {
 
     /// Returns a connection whose call has ended regularly.
     fn give_back(&self, connection: Connection) {
-        connection.is_over();
+        connection.end_call();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < self.limits.idle && !connection.sender.is_closed() {
             idle.push(Idle {
@@ -122,16 +124,16 @@ impl Pool {
 
 /// Counts a call from its start to the end of its response body.
 #[derive(Debug)]
-struct InFlight(Arc<Pool>);
+struct InFlightGuard(Arc<Pool>);
 
-impl InFlight {
+impl InFlightGuard {
     fn new(pool: &Arc<Pool>) -> Self {
         pool.calls.fetch_add(1, Ordering::Relaxed);
         Self(pool.clone())
     }
 }
 
-impl Drop for InFlight {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::Relaxed);
     }
@@ -156,18 +158,18 @@ impl HttpLink {
 
     /// See [`crate::Instance::call`].
     pub(crate) async fn call(&self, request: Request) -> Result<Response, CallFailure> {
-        let in_flight = InFlight::new(&self.pool);
+        let in_flight = InFlightGuard::new(&self.pool);
         let mut request = in_origin_form(request);
-        let hold = request.extensions_mut().remove::<CallGuard>();
+        let guard = request.extensions_mut().remove::<CallGuard>();
         loop {
-            let (mut connection, fresh) = match self.settled().await {
+            let (mut connection, fresh) = match self.ready_connection().await {
                 Some(connection) => (connection, false),
                 None => match self.connect().await {
                     Ok(connection) => (connection, true),
                     Err(reason) => return Err(CallFailure::not_sent(request, reason)),
                 },
             };
-            connection.begins(hold.as_ref());
+            connection.begin_call(guard.as_ref());
             let mut error = match connection.sender.try_send_request(request).await {
                 Ok(response) => {
                     return Ok(body::pooled(response, connection, in_flight));
@@ -175,7 +177,7 @@ impl HttpLink {
                 Err(error) => error,
             };
             // The connection is gone, and with it the call.
-            connection.is_over();
+            connection.end_call();
             match error.take_message() {
                 // An idle connection was closed meanwhile: each idle one is tried once, then a fresh one.
                 Some(back) if !fresh => request = back,
@@ -189,12 +191,12 @@ impl HttpLink {
     }
 
     /// An idle connection that is ready for a request; `None` if there is none.
-    async fn settled(&self) -> Option<Connection> {
+    async fn ready_connection(&self) -> Option<Connection> {
         while let Some(mut connection) = self.pool.take() {
             let sender = &mut connection.sender;
             let ready = sender.is_ready()
                 || matches!(
-                    tokio::time::timeout(SETTLE, sender.ready()).await,
+                    tokio::time::timeout(READY_TIMEOUT, sender.ready()).await,
                     Ok(Ok(()))
                 );
             if ready {
@@ -215,24 +217,24 @@ impl HttpLink {
         let (sender, connection) = tokio::time::timeout(limit, connecting)
             .await
             .map_err(|_| format!("no connection within {limit:?}"))??;
-        let working = Working::default();
-        let held = Arc::clone(&working);
+        let call_slot = CallSlot::default();
+        let slot = Arc::clone(&call_slot);
         tokio::spawn(async move {
             match connection.without_shutdown().await {
                 Ok(parts) => {
-                    let held = held.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    if let Some(hold) = held {
+                    let slot = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    if let Some(guard) = slot {
                         let answers = !parts.read_buf.is_empty();
-                        end::given_up(parts.io.into_inner(), answers, &hold).await;
+                        abandoned::until_dropped(parts.io.into_inner(), answers, &guard).await;
                     }
                 }
                 Err(error) => {
                     tracing::trace!(error = chain(&error), "a connection to an instance ended");
-                    drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
+                    drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
                 }
             }
         });
-        Ok(Connection { sender, working })
+        Ok(Connection { sender, call_slot })
     }
 }
 

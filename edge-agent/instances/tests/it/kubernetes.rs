@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use fdn_core::Digest;
 use fdn_instances::kubernetes::{Access, KubernetesOptions, KubernetesRuntime};
 use fdn_instances::{Description, Image, ImageSource, Instance, LogLine, LogSink, Owner, Runtime};
-use fdn_testkit::kubernetes::{self as testkit, Cluster, Kubelet, Resource, Right};
+use fdn_testkit::kubernetes::{self as testkit, Cluster, Kubelet, Permission, Resource};
 use serde_json::{Value, json};
 
 use crate::contract::contract;
@@ -59,7 +59,7 @@ pub(crate) fn manifest(name: &str) -> Vec<Value> {
 }
 
 /// The rights that the manifest grants in the namespace of functions.
-pub(crate) fn granted() -> BTreeSet<Right> {
+pub(crate) fn granted() -> BTreeSet<Permission> {
     let words = |value: &Value| -> Vec<String> {
         let all = value.as_array().expect("a list").iter();
         all.map(|word| word.as_str().expect("text").to_owned())

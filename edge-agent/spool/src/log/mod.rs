@@ -34,13 +34,13 @@ pub use sync::SyncJob;
 
 /// A segment that is being written, or was until now.
 #[derive(Debug)]
-struct Open<F> {
+struct OpenSegment<F> {
     id: BatchId,
     file: Arc<F>,
     /// The offset at which its last complete frame ends.
     size: u64,
     /// Whether part of a frame may follow that.
-    ragged: bool,
+    has_torn_tail: bool,
 }
 
 /// The segments in a folder.
@@ -49,9 +49,9 @@ pub struct Log<D: Disk> {
     disk: Arc<D>,
     /// The largest size of a segment, in bytes: it is closed before it would grow over this.
     segment: u64,
-    active: Option<Open<D::File>>,
+    active: Option<OpenSegment<D::File>>,
     /// Segments that are no longer written, to be synced and sealed.
-    closing: Vec<Open<D::File>>,
+    closing: Vec<OpenSegment<D::File>>,
     /// The ids and total bytes of the segments in a running sync: these are still on disk.
     syncing: (Vec<BatchId>, u64),
     /// Sealed segments with their sizes, the oldest first, because ids grow with time.
@@ -82,7 +82,7 @@ fn aside_name(id: BatchId) -> String {
 
 /// When a segment was begun, in milliseconds since 1970, according to its id.
 #[must_use]
-pub fn begun(id: BatchId) -> u64 {
+pub fn started_at(id: BatchId) -> u64 {
     let time = id.uuid().get_timestamp().map(|time| time.to_unix());
     time.map_or(0, |(seconds, nanos)| {
         seconds * 1000 + u64::from(nanos) / 1_000_000
@@ -126,18 +126,18 @@ impl<D: Disk> Log<D> {
         self.sealed.len()
     }
 
-    /// Writes a frame; `fresh` provides the id if a new segment is begun. The frame is not synced yet.
+    /// Writes a frame; `new_id` provides the id if a new segment is begun. The frame is not synced yet.
     ///
     /// # Errors
     /// When the disk fails. The record is in no segment then, and the next one begins a new segment.
-    pub fn append(&mut self, frame: &[u8], fresh: impl FnOnce() -> Uuid) -> io::Result<()> {
-        let full = |open: &Open<D::File>| open.size + frame.len() as u64 > self.segment;
+    pub fn append(&mut self, frame: &[u8], new_id: impl FnOnce() -> Uuid) -> io::Result<()> {
+        let full = |open: &OpenSegment<D::File>| open.size + frame.len() as u64 > self.segment;
         if self.active.as_ref().is_some_and(full) {
             self.close();
         }
         let mut open = match self.active.take() {
             Some(open) => open,
-            None => self.begin(BatchId::from_uuid(fresh()))?,
+            None => self.begin(BatchId::from_uuid(new_id()))?,
         };
         match open.file.append(frame) {
             Ok(()) => {
@@ -147,14 +147,14 @@ impl<D: Disk> Log<D> {
             }
             Err(error) => {
                 // Part of the frame may have been written: the next frame must not follow it.
-                open.ragged = true;
+                open.has_torn_tail = true;
                 self.closing.push(open);
                 Err(error)
             }
         }
     }
 
-    fn begin(&mut self, id: BatchId) -> io::Result<Open<D::File>> {
+    fn begin(&mut self, id: BatchId) -> io::Result<OpenSegment<D::File>> {
         let name = open_name(id);
         let file = self.disk.create(&name)?;
         self.new_name = true;
@@ -163,11 +163,11 @@ impl<D: Disk> Log<D> {
             drop(self.disk.remove(&name));
             return Err(error);
         }
-        Ok(Open {
+        Ok(OpenSegment {
             id,
             file: Arc::new(file),
             size: HEADER.len() as u64,
-            ragged: false,
+            has_torn_tail: false,
         })
     }
 
@@ -192,7 +192,7 @@ impl<D: Disk> Log<D> {
     ///
     /// # Errors
     /// When the disk fails; nothing has changed then.
-    pub fn confirmed(&mut self, id: BatchId, keep: bool) -> io::Result<()> {
+    pub fn confirm(&mut self, id: BatchId, keep: bool) -> io::Result<()> {
         let Some(&size) = self.sealed.get(&id) else {
             return Ok(());
         };
@@ -217,12 +217,12 @@ impl<D: Disk> Log<D> {
     ///
     /// # Errors
     /// When the disk fails; the next start finds what could not be removed.
-    pub fn forget(&mut self, limit: u64, before: u64, span: u64) -> io::Result<()> {
+    pub fn prune(&mut self, limit: u64, before: u64, span: u64) -> io::Result<()> {
         let mut size = self.kept();
         while let Some((&id, &bytes)) = self.kept.first_key_value() {
             // A segment is not written any more once the next one has been begun.
-            let own = begun(id).saturating_add(span);
-            let last = self.after(id).map_or(own, |next| begun(next).min(own));
+            let own = started_at(id).saturating_add(span);
+            let last = self.after(id).map_or(own, |next| started_at(next).min(own));
             if size <= limit && last >= before {
                 break;
             }
@@ -262,7 +262,7 @@ impl<D: Disk> Log<D> {
     ///
     /// # Errors
     /// When the disk fails.
-    pub fn look(disk: &D, id: BatchId) -> io::Result<Option<Vec<u8>>> {
+    pub fn read_any_state(disk: &D, id: BatchId) -> io::Result<Option<Vec<u8>>> {
         // In the order of its names, since it may be renamed meanwhile.
         for name in [open_name(id), sealed_name(id), kept_name(id)] {
             match disk.read(&name) {
@@ -274,7 +274,7 @@ impl<D: Disk> Log<D> {
         Ok(None)
     }
 
-    /// Sets a segment aside: it is kept for an operator and not handed over any more. Like [`Self::confirmed`], this must be followed by a sync
+    /// Sets a segment aside: it is kept for an operator and not handed over any more. Like [`Self::confirm`], this must be followed by a sync
     /// of the folder.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Log, Open, open_name, sealed_name};
+use super::{Log, OpenSegment, open_name, sealed_name};
 use crate::disk::{Disk, DiskFile};
 
 /// What is to be synced.
@@ -11,7 +11,7 @@ use crate::disk::{Disk, DiskFile};
 pub struct SyncJob<D: Disk> {
     disk: Arc<D>,
     active: Option<Arc<D::File>>,
-    closing: Vec<Open<D::File>>,
+    closing: Vec<OpenSegment<D::File>>,
     folder: bool,
 }
 
@@ -59,9 +59,9 @@ impl<D: Disk> SyncJob<D> {
     pub fn run(&mut self) -> io::Result<()> {
         for open in &mut self.closing {
             let (name, sealed) = (open_name(open.id), sealed_name(open.id));
-            if open.ragged {
+            if open.has_torn_tail {
                 self.disk.truncate(&name, open.size)?;
-                open.ragged = false;
+                open.has_torn_tail = false;
             }
             open.file.sync()?;
             match self.disk.rename(&name, &sealed) {

@@ -359,7 +359,7 @@ impl World {
         }
         if confirmed {
             self.log
-                .confirmed(id, self.next.is_multiple_of(2))
+                .confirm(id, self.next.is_multiple_of(2))
                 .expect("put away");
             self.disk.sync_folder().expect("the folder is synced");
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use async_trait::async_trait;
 use fdn_core::usage::{
-    CallFacts, CallQuery, Noted, StatusFilter, UsageBatch, UsageOutcome, UsageRecord,
+    CallFacts, CallQuery, InterimUsage, StatusFilter, UsageBatch, UsageOutcome, UsageRecord,
 };
 use fdn_core::{DurationMs, InvocationId, MebiBytes, NodeId, Timestamp, VersionNumber};
 use tempfile::TempDir;
@@ -202,7 +202,7 @@ async fn a_batch_comes_again_until_it_is_taken_also_after_a_restart() {
         .wait()
         .await
         .expect("safe");
-    let later = || DeliverError::Later("not now".to_owned());
+    let later = || DeliverError::Retryable("not now".to_owned());
     let (mut batches, stop) = ship(&spool, vec![later(), later(), later()]);
     let first = batches.recv().await.expect("a batch");
     assert_eq!(told(&first), (1, 7));
@@ -244,7 +244,7 @@ async fn what_is_refused_for_good_or_damaged_is_set_aside_and_holds_up_nothing()
     let end = bytes.len() - 1;
     bytes[end] ^= 1;
     std::fs::write(&segments[1], bytes).expect("damaged");
-    let (mut batches, _stop) = ship(&spool, vec![DeliverError::Never("bad".to_owned())]);
+    let (mut batches, _stop) = ship(&spool, vec![DeliverError::Rejected("bad".to_owned())]);
     assert_eq!(told(&batches.recv().await.expect("the first")), (1, 1));
     assert_eq!(told(&batches.recv().await.expect("the third")), (1, 3));
     until("the spool to be empty", || spool.is_empty()).await;
@@ -258,19 +258,19 @@ fn why_the_next_call_would_be_refused_is_told_and_takes_no_room() {
     let folder = tempfile::tempdir().expect("folder");
     let spool = open(&folder, settings());
     let mut places = Vec::new();
-    while spool.refuses().is_none() {
+    while spool.refusal().is_none() {
         places.push(spool.reserve().expect("there is room, as it says"));
     }
-    let why = spool.refuses().expect("it is full");
+    let why = spool.refusal().expect("it is full");
     assert!(matches!(why, SpoolError::Full { .. }), "{why}");
     assert!(spool.reserve().is_err(), "as it says");
     drop(places.pop());
     // Looking reserved nothing: the released place is still available.
-    assert!(spool.refuses().is_none() && spool.refuses().is_none());
+    assert!(spool.refusal().is_none() && spool.refusal().is_none());
     places.push(spool.reserve().expect("there is room"));
-    assert!(spool.refuses().is_some());
+    assert!(spool.refusal().is_some());
     spool.close();
-    assert!(matches!(spool.refuses(), Some(SpoolError::Closed)));
+    assert!(matches!(spool.refusal(), Some(SpoolError::Closed)));
 }
 
 #[test]
@@ -329,7 +329,7 @@ async fn calls_are_found_wherever_their_segment_is() {
     running.used.outcome = UsageOutcome::Running;
     let mut ended = record(30);
     ended.used.invocation = running.used.invocation;
-    ended.noted = Noted::of(&running.used);
+    ended.noted = InterimUsage::of(&running.used);
     ended.call = ended.call.map(|facts| CallFacts {
         status: Some(503),
         ..facts
@@ -407,7 +407,7 @@ async fn what_is_kept_is_bounded_by_size_and_by_age() {
         ..bounded
     };
     let spool = open(&folder, old);
-    spool.forget();
+    spool.prune();
     // The newest segment counts as written until now.
     assert!(files(&folder, "log").len() <= 1);
     let without = SpoolSettings {

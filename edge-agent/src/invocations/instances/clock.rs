@@ -8,7 +8,7 @@ use fdn_scheduling::invocation::FunctionIndex;
 use fdn_service::CancellationToken;
 
 use super::{Inner, State};
-use crate::invocations::pool::Counts;
+use crate::invocations::pool::FunctionCounts;
 
 /// The minimum time between two ticks.
 const GAP: Duration = Duration::from_millis(1);
@@ -23,7 +23,7 @@ impl Inner {
             let freed = self.ledger.freed();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            self.placer.make_way();
+            self.placer.evict_standby();
             let due = self.with(|state, now| {
                 state.pool.tick(now);
                 self.show(state);
@@ -52,7 +52,7 @@ impl Inner {
     }
 
     fn show(&self, state: &State) {
-        let mut all = Counts::default();
+        let mut all = FunctionCounts::default();
         for index in 0..state.functions.len() {
             let of = state.pool.counts(FunctionIndex::new(index));
             all.starting += of.starting;

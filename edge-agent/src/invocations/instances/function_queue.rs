@@ -11,7 +11,7 @@ use fdn_scheduling::prewarm::Answer;
 use super::Inner;
 use super::watch::{Degradation, DegradationCell};
 use crate::invocations::placer::Registration;
-use crate::invocations::pool::Counts;
+use crate::invocations::pool::FunctionCounts;
 
 /// The data kept for a registered function.
 pub(super) struct RegisteredFunction {
@@ -38,9 +38,9 @@ impl InstanceQueue {
 
     /// The numbers of its instances and calls.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FunctionCounts {
         let inner = self.inner.upgrade();
-        inner.map_or_else(Counts::default, |inner| {
+        inner.map_or_else(FunctionCounts::default, |inner| {
             inner.lock().pool.counts(self.index)
         })
     }
@@ -55,7 +55,7 @@ impl InstanceQueue {
         let weight = inner
             .placer
             .weight(self.function.spec.description.resources);
-        if weight > inner.placer.most() {
+        if weight > inner.placer.max_weight() {
             return Answer::NoRoom;
         }
         let when = (within, patience);

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::watch::STOPPED;
 use super::{Inner, take};
-use crate::peers::Way;
+use crate::peers::Placement;
 
 /// How long it may take to notice the end of an instance that cut a call short.
 const NOTICE: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ pub struct InFlight {
     instance: Arc<dyn Instance>,
     taken: Instant,
     executed: Option<Duration>,
-    way: Option<Arc<Way>>,
+    placement: Option<Arc<Placement>>,
     /// The call's deadline.
     pub(super) until: Instant,
     /// Tells when the instance is done with the request it was given.
@@ -50,7 +50,7 @@ impl InFlight {
         inner: Arc<Inner>,
         container: ContainerId,
         instance: Arc<dyn Instance>,
-        way: Option<Arc<Way>>,
+        placement: Option<Arc<Placement>>,
     ) -> Self {
         let taken = Instant::now();
         Self {
@@ -59,7 +59,7 @@ impl InFlight {
             instance,
             taken,
             executed: None,
-            way,
+            placement,
             until: taken,
             over: None,
         }
@@ -73,8 +73,8 @@ impl InFlight {
 
     /// How the cluster placed the instance, if it did and this call is the instance's first.
     #[must_use]
-    pub fn way(&self) -> Option<Arc<Way>> {
-        self.way.clone()
+    pub fn placement(&self) -> Option<Arc<Placement>> {
+        self.placement.clone()
     }
 
     /// When the call got the place.
@@ -137,7 +137,7 @@ impl InFlight {
     }
 
     /// Leaves the call to the instance until its deadline and a grace period are over; `None` if the instance is done with it.
-    pub fn leave(&mut self) -> Option<Left> {
+    pub fn abandon(&mut self) -> Option<AbandonedCall> {
         let over = self.over.take().filter(|over| !over.is_over())?;
         let (inner, container) = (Arc::clone(&self.inner), self.container);
         let latest = self.until + inner.settings.stop_grace.as_duration();
@@ -147,18 +147,18 @@ impl InFlight {
                 inner.lose(container, OVERRUN, "it works on a call whose time is over");
             }
         });
-        Some(Left { end, tasks })
+        Some(AbandonedCall { end, tasks })
     }
 }
 
 /// A call that nobody waits for and on which an instance still works.
-pub struct Left {
+pub struct AbandonedCall {
     /// Completes when the instance is done with the call, or has been replaced.
     end: BoxFuture<'static, ()>,
     tasks: Handle,
 }
 
-impl Left {
+impl AbandonedCall {
     /// Drops `held` once the instance is done with the call.
     pub fn keep(self, held: impl Send + 'static) {
         let end = self.end;
@@ -170,13 +170,13 @@ impl Left {
 }
 
 /// A place that is released when this is dropped.
-struct Taken {
+struct PlaceGuard {
     inner: Arc<Inner>,
     container: ContainerId,
     executed: Option<Millis>,
 }
 
-impl Drop for Taken {
+impl Drop for PlaceGuard {
     fn drop(&mut self) {
         let (container, took) = (self.container, self.executed);
         self.inner
@@ -186,13 +186,13 @@ impl Drop for Taken {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let taken = Taken {
+        let guard = PlaceGuard {
             inner: Arc::clone(&self.inner),
             container: self.container,
             executed: self.executed.map(Millis::from),
         };
-        if let Some(left) = self.leave() {
-            left.keep(taken);
+        if let Some(left) = self.abandon() {
+            left.keep(guard);
         }
     }
 }
@@ -227,7 +227,7 @@ impl Inner {
                     .degradation
                     .note(&function.spec, reason, &live.instance.log_tail());
             }
-            self.stop_later(live.instance, live.hold);
+            self.stop_later(live.instance, live.reservation);
         }
     }
 }

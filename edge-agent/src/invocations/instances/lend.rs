@@ -9,7 +9,7 @@ use fdn_scheduling::invocation::{ContainerId, FunctionIndex};
 
 use super::{Inner, Instances, Live, State, here, take};
 use crate::invocations::placer::Placed;
-use crate::invocations::slices::Idlers;
+use crate::invocations::slices::IdleInstances;
 
 /// A weak handle, which does not keep [`Instances`] alive.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl WeakInstances {
     /// Evicts idle instances of other functions, anywhere in the cluster, that hold slices of devices, until they add up to the wanted GPU
     /// memory. Returns how much they held.
     #[must_use]
-    pub fn give_up_gpu(&self, wanted: &Description) -> MebiBytes {
+    pub fn evict_for_gpu(&self, wanted: &Description) -> MebiBytes {
         let Some(inner) = self.0.upgrade() else {
             return MebiBytes(0);
         };
@@ -86,7 +86,7 @@ impl WeakInstances {
 }
 
 /// The node's own idle instances, in the order of the keep-alive policy.
-impl Idlers for WeakInstances {
+impl IdleInstances for WeakInstances {
     fn idle(&self, wanted: &Description) -> Vec<InstanceId> {
         let Some(inner) = self.0.upgrade() else {
             return Vec::new();
@@ -94,7 +94,7 @@ impl Idlers for WeakInstances {
         inner.with(|state, _| {
             let here = idle_with_slices(state, wanted).into_iter();
             // An instance on another node holds nothing here.
-            let here = here.filter(|(_, live)| live.hold.is_some());
+            let here = here.filter(|(_, live)| live.reservation.is_some());
             here.map(|(_, live)| live.instance.id()).collect()
         })
     }
@@ -114,7 +114,7 @@ impl Idlers for WeakInstances {
 
 /// Idle instances of other functions that hold slices of devices, in eviction order.
 fn idle_with_slices(state: &mut State, wanted: &Description) -> Vec<(ContainerId, Live)> {
-    let idle: Vec<ContainerId> = state.pool.idle_by_standing().collect();
+    let idle: Vec<ContainerId> = state.pool.idle_in_eviction_order().collect();
     let live = |container| Some((container, here(state, container)?.clone()));
     let all = idle.into_iter().filter_map(live);
     let would_help = |live: &Live| {
@@ -141,7 +141,7 @@ fn function_of(state: &State, description: &Description) -> Option<FunctionIndex
 fn idle_one(state: &State, index: FunctionIndex) -> Option<ContainerId> {
     let lendable = state.live.iter().flatten().filter(|live| {
         // A second reference means that its resources are still in use, as by a stop in progress.
-        live.lendable && Arc::strong_count(&live.hold) == 1
+        live.lendable && Arc::strong_count(&live.reservation) == 1
     });
     let mut idle = lendable.map(|live| live.container).filter(|container| {
         state.pool.function_of(*container) == Some(index) && state.pool.is_idle(*container)
@@ -154,6 +154,6 @@ fn give(state: &mut State, now: Millis, container: ContainerId) -> Option<Placed
     state.pool.gone(now, container);
     Some(Placed {
         instance: live.instance,
-        hold: Arc::into_inner(live.hold).flatten(),
+        reservation: Arc::into_inner(live.reservation).flatten(),
     })
 }

@@ -1,5 +1,5 @@
 mod left;
-mod rest;
+mod pausing;
 
 use fdn_core::{MebiBytes, MilliCpu, Resources};
 use fdn_instances::fake::{AtStart, FakeEngine, FakeProgram};

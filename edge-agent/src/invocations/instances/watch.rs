@@ -105,7 +105,7 @@ impl Inner {
                     (!wanted).then(|| super::take(state, container)).flatten()
                 });
                 if let Some(live) = unwanted {
-                    self.stop_later(live.instance, live.hold);
+                    self.stop_later(live.instance, live.reservation);
                 }
             }
             Err(error) => {

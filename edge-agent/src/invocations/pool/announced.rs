@@ -17,21 +17,21 @@ const ANNOUNCED: usize = 64;
 impl Function {
     /// The number of instances that are kept without any load.
     pub(super) fn kept(&mut self, now: Millis) -> u32 {
-        self.give_up(now);
+        self.expire_announcements(now);
         let announced = self.announced.len().div_ceil(self.concurrency as usize);
         let announced = u32::try_from(announced).unwrap_or(u32::MAX);
         announced.max(1).min(self.instances())
     }
 
     /// Removes the announcement with the earliest deadline, if any, because a call has arrived.
-    pub(super) fn came(&mut self) {
+    pub(super) fn call_arrived(&mut self) {
         if !self.announced.is_empty() {
             self.announced.remove(0);
         }
     }
 
     /// Forgets announced calls that did not arrive in time.
-    fn give_up(&mut self, now: Millis) {
+    fn expire_announcements(&mut self, now: Millis) {
         self.announced.retain(|until| *until > now);
     }
 
@@ -65,7 +65,7 @@ impl Pool {
         let (Some(function), Some(cold)) = (function, cold) else {
             return Answer::Unknown;
         };
-        function.give_up(now);
+        function.expire_announcements(now);
         if function.announced.len() >= ANNOUNCED {
             return Answer::NoRoom;
         }
@@ -78,7 +78,7 @@ impl Pool {
             return Answer::Later(cold);
         }
         let is_failing = function.paused_until.is_some_and(|paused| paused > now);
-        if is_failing || function.instances() >= function.most {
+        if is_failing || function.instances() >= function.max_instances {
             return Answer::NoRoom;
         }
         // First, so that a call that arrives meanwhile waits for this instance, even if the function had none before.

@@ -8,11 +8,11 @@ use fdn_scheduling::invocation::{
 };
 use fdn_scheduling::scale::{self, Autoscaler};
 
-use super::{CallId, Counts, Known};
+use super::{CallId, FunctionCounts, FunctionParameters};
 
 /// The state of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum Phase {
     /// Being started for waiting calls.
     Loading,
     /// Being started ahead of calls.
@@ -27,7 +27,7 @@ pub(super) enum Doing {
 
 /// Whether an instance gets CPU time. Only one that is idle or waking is ever anything but awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum PauseState {
     /// It runs.
     Awake,
     /// A pause was ordered.
@@ -41,12 +41,12 @@ pub(super) enum Rest {
 pub(super) struct Row {
     pub(super) id: ContainerId,
     pub(super) function: FunctionIndex,
-    pub(super) doing: Doing,
+    pub(super) phase: Phase,
     /// When its start was ordered.
     pub(super) ordered: Millis,
-    pub(super) rest: Rest,
-    /// When it will be paused if it stays idle; the same as in the pool's `naps`.
-    pub(super) nap: Option<Millis>,
+    pub(super) pause_state: PauseState,
+    /// When it will be paused if it stays idle; the same as in the pool's `pause_timers`.
+    pub(super) pause_at: Option<Millis>,
 }
 
 /// The record of a function.
@@ -79,29 +79,29 @@ pub(super) struct Function {
     /// Since the autoscaler was last asked: the number of arrived calls, and the time that calls ran.
     pub(super) arrivals: u64,
     pub(super) busy_ms: f64,
-    pub(super) asked: Option<Millis>,
+    pub(super) measured_at: Option<Millis>,
     pub(super) running: u32,
     /// The deadlines of announced calls that have not arrived, in ascending order.
     pub(super) announced: Vec<Millis>,
     /// The most instances that it may have.
-    pub(super) most: u32,
+    pub(super) max_instances: u32,
     integrated: Millis,
 }
 
 impl Function {
-    pub(super) fn new(known: Known) -> Result<Self, Refusal> {
+    pub(super) fn new(parameters: FunctionParameters) -> Result<Self, Refusal> {
         let what = "the settings of its autoscaler do not go together";
         let profile = scale::Profile {
-            exec: known.profile.execution(),
-            cold: known.profile.cold_start(),
+            exec: parameters.profile.execution(),
+            cold: parameters.profile.cold_start(),
         };
-        let scaler =
-            Autoscaler::new(known.scale, profile).map_err(|_| Refusal::InvalidSetting { what })?;
+        let scaler = Autoscaler::new(parameters.scale, profile)
+            .map_err(|_| Refusal::InvalidSetting { what })?;
         Ok(Self {
-            app: known.app,
+            app: parameters.app,
             group: 0,
-            concurrency: known.concurrency.max(1),
-            live: LiveProfile::new(&known.profile, LearnSettings::default())?,
+            concurrency: parameters.concurrency.max(1),
+            live: LiveProfile::new(&parameters.profile, LearnSettings::default())?,
             scaler,
             waiting: VecDeque::new(),
             tokens: VecDeque::new(),
@@ -118,10 +118,10 @@ impl Function {
             timer: None,
             arrivals: 0,
             busy_ms: 0.0,
-            asked: None,
+            measured_at: None,
             running: 0,
             announced: Vec::new(),
-            most: known.scale.max,
+            max_instances: parameters.scale.max,
             integrated: Millis::ZERO,
         })
     }
@@ -169,8 +169,8 @@ impl Function {
         open.is_some_and(|(_, running)| *running < self.concurrency)
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        Counts {
+    pub(super) fn counts(&self) -> FunctionCounts {
+        FunctionCounts {
             starting: self.loading + self.warming,
             open: self.open.len() as u32,
             idle: self.idle,

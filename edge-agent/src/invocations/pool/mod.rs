@@ -17,7 +17,7 @@
 
 mod announced;
 mod function;
-mod rest;
+mod pausing;
 mod scaling;
 mod serving;
 #[cfg(test)]
@@ -28,12 +28,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use fdn_core::device::Percent;
 use fdn_core::{AppName, Millis, TenantTag};
 use fdn_scheduling::invocation::{
-    Action, Bounds, ContainerId, FunctionIndex, KeepAlive, Profile, Refusal, RequestId, Scheduler,
-    Settings, Ticket, Weight, Why, WorkerIndex,
+    Action, Bounds, ContainerId, FunctionIndex, KeepAlive, Profile, Refusal, ReleaseReason,
+    RequestId, Scheduler, Settings, Ticket, Weight, WorkerIndex,
 };
 use fdn_scheduling::scale;
 
-use function::{Doing, Function, Rest, Row};
+use function::{Function, PauseState, Phase, Row};
 
 /// The id of a call that waits or runs, for use between the pool and its shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,7 +75,7 @@ pub enum Effect {
         /// The instance.
         container: ContainerId,
         /// The reason.
-        why: Why,
+        why: ReleaseReason,
     },
 }
 
@@ -109,7 +109,7 @@ impl PoolSettings {
 
 /// The properties of a function when it is registered.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct FunctionParameters {
     /// Its app: the instances of all functions of an app share one limit on memory.
     pub app: AppName,
     /// The memory of one instance, as it counts towards that limit.
@@ -124,7 +124,7 @@ pub struct Known {
 
 /// The numbers of a function's instances and calls, for metrics and reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct FunctionCounts {
     /// Instances being started.
     pub starting: u32,
     /// Instances running calls.
@@ -166,7 +166,7 @@ pub struct Pool {
     /// When functions are next examined.
     timers: BTreeSet<(Millis, FunctionIndex)>,
     /// When idle instances are to be paused.
-    naps: BTreeSet<(Millis, ContainerId)>,
+    pause_timers: BTreeSet<(Millis, ContainerId)>,
     effects: Vec<Effect>,
 }
 
@@ -198,7 +198,7 @@ impl Pool {
             stranded: Vec::new(),
             memory: Weight(0),
             timers: BTreeSet::new(),
-            naps: BTreeSet::new(),
+            pause_timers: BTreeSet::new(),
             effects: Vec::new(),
         })
     }
@@ -236,9 +236,9 @@ impl Pool {
     ///
     /// # Errors
     /// When the limit of functions is reached, or its figures are invalid.
-    pub fn register(&mut self, known: Known) -> Result<FunctionIndex, Refusal> {
-        let (profile, memory) = (known.profile, known.memory);
-        let mut function = Function::new(known)?;
+    pub fn register(&mut self, parameters: FunctionParameters) -> Result<FunctionIndex, Refusal> {
+        let (profile, memory) = (parameters.profile, parameters.memory);
+        let mut function = Function::new(parameters)?;
         let index = self.scheduler.register(profile)?;
         if self.settings.bounds(self.memory).is_some() {
             let mut all = self.functions.iter().flatten();
@@ -255,7 +255,7 @@ impl Pool {
 
     /// Sets the tenant of an app: the instances of all apps of a tenant share one limit on memory. Until then, and for an unknown app, the app
     /// counts as its tenant's only one.
-    pub fn belong(&mut self, now: Millis, app: &AppName, tenant: TenantTag) {
+    pub fn set_tenant(&mut self, now: Millis, app: &AppName, tenant: TenantTag) {
         let mut all = self.functions.iter().flatten();
         if let Some(group) = all.find(|one| one.app == *app).map(|one| one.group) {
             let owner = tenant.uuid().as_u128();
@@ -297,7 +297,7 @@ impl Pool {
             return Err(Refusal::QueueFull { limit });
         }
         function.arrivals += 1;
-        function.came();
+        function.call_arrived();
         Ok(self.join(now, index, false))
     }
 
@@ -306,7 +306,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the function is no longer known.
-    pub fn come_back(&mut self, now: Millis, index: FunctionIndex) -> Result<CallId, Refusal> {
+    pub fn requeue(&mut self, now: Millis, index: FunctionIndex) -> Result<CallId, Refusal> {
         self.called(now, index)?;
         Ok(self.join(now, index, true))
     }
@@ -337,7 +337,7 @@ impl Pool {
             function.waiting.push_back(call);
         }
         self.calls.insert(call, index);
-        self.hurry(now, index);
+        self.scale_soon(now, index);
         self.touched.push(index);
         self.settle(now);
         call
@@ -367,15 +367,15 @@ impl Pool {
         }
         self.scheduler.tick(now, &mut self.actions);
         self.settle(now);
-        self.doze(now);
+        self.pause_due(now);
     }
 
     /// When [`Pool::tick`] must be called next, unless something else happens before.
     #[must_use]
     pub fn next_tick(&self) -> Option<Millis> {
         let timer = self.timers.first().map(|(at, _)| *at);
-        let nap = self.naps.first().map(|(at, _)| *at);
-        [timer, nap, self.scheduler.next_tick()]
+        let pause_at = self.pause_timers.first().map(|(at, _)| *at);
+        [timer, pause_at, self.scheduler.next_tick()]
             .into_iter()
             .flatten()
             .min()
@@ -383,7 +383,7 @@ impl Pool {
 
     /// The numbers of a function's instances and calls; all 0 if it is not known.
     #[must_use]
-    pub fn counts(&self, index: FunctionIndex) -> Counts {
+    pub fn counts(&self, index: FunctionIndex) -> FunctionCounts {
         self.function(index)
             .map(Function::counts)
             .unwrap_or_default()
@@ -393,7 +393,7 @@ impl Pool {
     #[must_use]
     pub fn is_idle(&self, container: ContainerId) -> bool {
         self.row(container)
-            .is_some_and(|row| row.doing == Doing::Idle && row.rest != Rest::Pausing)
+            .is_some_and(|row| row.phase == Phase::Idle && row.pause_state != PauseState::Pausing)
     }
 
     /// The current profile of a function, as measured.

@@ -11,7 +11,9 @@ impl Function {
     /// The load since the last call of this.
     fn load(&mut self, now: Millis) -> Load {
         self.advance(now);
-        let span = self.asked.map_or(0.0, |asked| (now - asked).get());
+        let span = self
+            .measured_at
+            .map_or(0.0, |measured| (now - measured).get());
         let busy = if span > 0.0 {
             self.busy_ms / span
         } else {
@@ -23,7 +25,7 @@ impl Function {
             executing: u64::from(self.running),
             queued: self.waiting.len() as u64,
         };
-        (self.arrivals, self.busy_ms, self.asked) = (0, 0.0, Some(now));
+        (self.arrivals, self.busy_ms, self.measured_at) = (0, 0.0, Some(now));
         load
     }
 
@@ -38,7 +40,7 @@ impl Function {
 
 impl Pool {
     /// Schedules a scaling decision because calls wait: soon, or at once if there is no instance at all.
-    pub(super) fn hurry(&mut self, now: Millis, index: FunctionIndex) {
+    pub(super) fn scale_soon(&mut self, now: Millis, index: FunctionIndex) {
         let Some(function) = self.function(index) else {
             return;
         };
@@ -49,16 +51,16 @@ impl Pool {
             return self.scale(now, index);
         }
         let soon = now + self.settings.reaction;
-        self.look_at(index, soon);
+        self.examine_by(index, soon);
     }
 
     /// Schedules the next periodic scaling decision, for a function that has instances.
     pub(super) fn watch(&mut self, now: Millis, index: FunctionIndex) {
-        self.look_at(index, now + self.settings.interval);
+        self.examine_by(index, now + self.settings.interval);
     }
 
     /// Ensures that a function is examined by this time.
-    fn look_at(&mut self, index: FunctionIndex, at: Millis) {
+    fn examine_by(&mut self, index: FunctionIndex, at: Millis) {
         let Some(function) = self.function_mut(index) else {
             return;
         };
@@ -138,7 +140,7 @@ impl Pool {
         let mut limit = function.wanted;
         if let Some(until) = function.paused_until {
             limit = limit.min(function.instances());
-            self.look_at(index, until);
+            self.examine_by(index, until);
         }
         let limit = limit as usize;
         let known = self

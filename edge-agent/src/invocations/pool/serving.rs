@@ -4,7 +4,7 @@ use fdn_core::Millis;
 use fdn_scheduling::invocation::{Action, ContainerId, FunctionIndex, WorkerIndex};
 use fdn_scheduling::scale;
 
-use super::function::{Doing, Rest, Row};
+use super::function::{PauseState, Phase, Row};
 use super::{CallId, Effect, Pool};
 
 impl Pool {
@@ -13,7 +13,7 @@ impl Pool {
         let Some(row) = self.row(container).copied() else {
             return false;
         };
-        if !matches!(row.doing, Doing::Loading | Doing::Warming) {
+        if !matches!(row.phase, Phase::Loading | Phase::Warming) {
             return false;
         }
         let function = self.functions[row.function.get()]
@@ -26,9 +26,9 @@ impl Pool {
         let function = self.functions[row.function.get()]
             .as_mut()
             .expect("an instance's function is known");
-        if row.doing == Doing::Warming {
+        if row.phase == Phase::Warming {
             function.warming -= 1;
-            self.turn_idle(now, container);
+            self.mark_idle(now, container);
         } else {
             function.loading -= 1;
             self.open(now, container);
@@ -71,7 +71,7 @@ impl Pool {
         let Some(row) = self.row(container).copied() else {
             return;
         };
-        let Doing::Open(running) = row.doing else {
+        let Phase::Open(running) = row.phase else {
             return;
         };
         let function = self.functions[row.function.get()]
@@ -84,7 +84,7 @@ impl Pool {
             function.failures = 0;
         }
         let left = running - 1;
-        self.set(container, Doing::Open(left));
+        self.set(container, Phase::Open(left));
         if took.is_some() {
             self.learn(row.function);
         }
@@ -113,12 +113,12 @@ impl Pool {
             .as_mut()
             .expect("an instance's function is known");
         function.advance(now);
-        match row.doing {
-            Doing::Loading => function.loading -= 1,
-            Doing::Warming => function.warming -= 1,
-            Doing::Waking => function.waking -= 1,
-            Doing::Idle => self.leave_idle(container),
-            Doing::Open(running) => {
+        match row.phase {
+            Phase::Loading => function.loading -= 1,
+            Phase::Warming => function.warming -= 1,
+            Phase::Waking => function.waking -= 1,
+            Phase::Idle => self.mark_used(container),
+            Phase::Open(running) => {
                 function.running -= running;
                 function.open.retain(|(open, _)| *open != container);
             }
@@ -128,7 +128,7 @@ impl Pool {
         self.apply_limit(now, row.function);
         let was_known = self.scheduler.failed(now, container, &mut self.actions);
         debug_assert!(was_known.is_ok(), "{was_known:?}");
-        self.hurry(now, row.function);
+        self.scale_soon(now, row.function);
         self.touched.push(row.function);
         self.settle(now);
     }
@@ -145,10 +145,14 @@ impl Pool {
             .adopt(now, index, self.worker, &mut self.actions);
         let container = adopted.ok().flatten()?;
         // Recorded before the scheduler's immediate actions are performed.
-        let rest = if is_paused { Rest::Paused } else { Rest::Awake };
-        self.insert(now, index, container, Doing::Idle);
-        self.set_rest(container, rest);
-        self.turn_idle(now, container);
+        let pause_state = if is_paused {
+            PauseState::Paused
+        } else {
+            PauseState::Awake
+        };
+        self.insert(now, index, container, Phase::Idle);
+        self.set_pause_state(container, pause_state);
+        self.mark_idle(now, container);
         self.settle(now);
         self.row(container).map(|row| row.id)
     }
@@ -173,19 +177,19 @@ impl Pool {
                 worker,
             } => {
                 self.granted(function, request.0);
-                self.order(now, function, container, worker, Doing::Loading);
+                self.order(now, function, container, worker, Phase::Loading);
                 self.touched.push(function);
             }
             Action::Prewarm {
                 function,
                 container,
                 worker,
-            } => self.order(now, function, container, worker, Doing::Warming),
+            } => self.order(now, function, container, worker, Phase::Warming),
             Action::Release { container, why, .. } => {
                 let Some(row) = self.row(container).copied() else {
                     return;
                 };
-                self.leave_idle(container);
+                self.mark_used(container);
                 self.forget(container);
                 self.effects.push(Effect::Stop { container, why });
                 self.watch(now, row.function);
@@ -207,48 +211,48 @@ impl Pool {
         function: FunctionIndex,
         container: ContainerId,
         worker: WorkerIndex,
-        doing: Doing,
+        phase: Phase,
     ) {
-        self.insert(now, function, container, doing);
+        self.insert(now, function, container, phase);
         self.effects.push(Effect::Start {
             container,
             function,
             worker,
-            is_ahead: doing == Doing::Warming,
+            is_ahead: phase == Phase::Warming,
         });
     }
 
-    fn insert(&mut self, now: Millis, index: FunctionIndex, id: ContainerId, doing: Doing) {
+    fn insert(&mut self, now: Millis, index: FunctionIndex, id: ContainerId, phase: Phase) {
         let rows = self.rows.len().max(id.slot() + 1);
         self.rows.resize(rows, None);
         self.rows[id.slot()] = Some(Row {
             id,
             function: index,
-            doing,
+            phase,
             ordered: now,
-            rest: Rest::Awake,
-            nap: None,
+            pause_state: PauseState::Awake,
+            pause_at: None,
         });
         if let Some(function) = self.function_mut(index) {
-            match doing {
-                Doing::Loading => function.loading += 1,
-                Doing::Warming => function.warming += 1,
+            match phase {
+                Phase::Loading => function.loading += 1,
+                Phase::Warming => function.warming += 1,
                 // Counted when it enters this state.
-                Doing::Idle | Doing::Waking | Doing::Open(_) => {}
+                Phase::Idle | Phase::Waking | Phase::Open(_) => {}
             }
         }
         self.watch(now, index);
     }
 
-    pub(super) fn set(&mut self, container: ContainerId, doing: Doing) {
+    pub(super) fn set(&mut self, container: ContainerId, phase: Phase) {
         let Some(row) = self.rows[container.slot()].as_mut() else {
             return;
         };
-        row.doing = doing;
+        row.phase = phase;
         let function = self.functions[row.function.get()]
             .as_mut()
             .expect("an instance's function is known");
-        if let Doing::Open(running) = doing {
+        if let Phase::Open(running) = phase {
             match function
                 .open
                 .iter_mut()
@@ -262,7 +266,7 @@ impl Pool {
 
     /// Opens an instance for as many waiting calls as it runs at once. If none wait, it is idle again at once.
     pub(super) fn open(&mut self, now: Millis, container: ContainerId) {
-        self.set(container, Doing::Open(0));
+        self.set(container, Phase::Open(0));
         let Some(index) = self.row(container).map(|row| row.function) else {
             return;
         };
@@ -279,14 +283,14 @@ impl Pool {
     /// Assigns a call to an open instance.
     pub(super) fn in_flight(&mut self, now: Millis, container: ContainerId, call: CallId) {
         let Some(Row {
-            doing: Doing::Open(running),
+            phase: Phase::Open(running),
             function,
             ..
         }) = self.row(container).copied()
         else {
             unreachable!("calls are handed to open instances only");
         };
-        self.set(container, Doing::Open(running + 1));
+        self.set(container, Phase::Open(running + 1));
         if let Some(function) = self.function_mut(function) {
             function.advance(now);
             function.running += 1;
@@ -299,13 +303,13 @@ impl Pool {
         let Some(row) = self.row(container).copied() else {
             return;
         };
-        if row.doing != Doing::Open(0) {
+        if row.phase != Phase::Open(0) {
             return;
         }
         if let Some(function) = self.function_mut(row.function) {
             function.open.retain(|(open, _)| *open != container);
         }
-        self.turn_idle(now, container);
+        self.mark_idle(now, container);
         let finished = self.scheduler.finished(now, container, &mut self.actions);
         debug_assert!(finished.is_ok(), "{finished:?}");
     }

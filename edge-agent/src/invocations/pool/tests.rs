@@ -2,16 +2,16 @@
 
 mod announced;
 mod examples;
+mod pausing;
 mod properties;
-mod rest;
 mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::{MebiBytes, Millis, TenantId};
 use fdn_scheduling::invocation::{
-    ContainerId, Fixed, FunctionIndex, KeepAlive, Order, Profile, QueueLimits, Settings, Weight,
-    Why,
+    ContainerId, Fixed, FunctionIndex, KeepAlive, Order, Profile, QueueLimits, ReleaseReason,
+    Settings, Weight,
 };
 use fdn_scheduling::scale;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ struct World {
     waiting: BTreeSet<CallId>,
     /// The calls that were handed to an instance, in order.
     served: Vec<CallId>,
-    stopped: Vec<(ContainerId, Why)>,
+    stopped: Vec<(ContainerId, ReleaseReason)>,
     memory: u64,
     /// The shares of an app and of a tenant.
     shares: (Percent, Percent),
@@ -123,7 +123,7 @@ impl World {
             .map(|(number, shape)| {
                 let profile =
                     Profile::new(ms(shape.execution), ms(shape.cold), MebiBytes(shape.memory));
-                let known = Known {
+                let parameters = FunctionParameters {
                     app: app_named(number % apps),
                     memory: Weight(shape.memory),
                     profile: profile.expect("valid"),
@@ -133,7 +133,7 @@ impl World {
                         ..scale::Settings::default()
                     },
                 };
-                let index = pool.register(known).expect("room");
+                let index = pool.register(parameters).expect("room");
                 (index, shape.concurrency, shape.memory)
             })
             .collect();
@@ -155,13 +155,13 @@ impl World {
     }
 
     /// Sets the tenant of an app.
-    fn belong(&mut self, app: usize, tenant: u128) {
+    fn set_tenant(&mut self, app: usize, tenant: u128) {
         let tag = TenantId::from_uuid(Uuid::from_u128(tenant)).tag();
         // An app without functions is unknown, so its tenant is not stored.
         if app < self.functions.len() {
             self.tenants[app] = tenant;
         }
-        self.pool.belong(self.at(), &app_named(app), tag);
+        self.pool.set_tenant(self.at(), &app_named(app), tag);
         self.look();
     }
 
@@ -221,7 +221,7 @@ impl World {
         self.look();
         for _ in seen.calls {
             let function = seen.function.expect("known");
-            let call = self.pool.come_back(self.at(), function).expect("known");
+            let call = self.pool.requeue(self.at(), function).expect("known");
             self.waiting.insert(call);
             self.look();
         }

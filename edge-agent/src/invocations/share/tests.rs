@@ -37,20 +37,20 @@ fn all(share: &TenantShare) -> (u32, u32, i64) {
     (
         share.held.load(Ordering::SeqCst),
         watchers,
-        share.line.gauge.get(),
+        share.limits.gauge.get(),
     )
 }
 
 #[test]
 fn a_share_is_of_what_others_leave_and_something_is_left_of_it() {
-    let most = |slots, percent| {
+    let limit = |slots, percent| {
         let share = share(slots, percent, 1, 1);
-        move |others| share.most(others)
+        move |others| share.limit(others)
     };
-    let node = most(256, 90);
+    let node = limit(256, 90);
     assert_eq!([0, 100, 230, 255, 256].map(node), [230, 140, 23, 1, 0]);
-    assert_eq!([0, 7, 8].map(most(8, 90)), [7, 1, 0]);
-    assert_eq!([0, 1, 2].map(most(2, 90)), [1, 1, 0]);
+    assert_eq!([0, 7, 8].map(limit(8, 90)), [7, 1, 0]);
+    assert_eq!([0, 1, 2].map(limit(2, 90)), [1, 1, 0]);
     for (slots, percent) in [(256, 100), (1, 90)] {
         let whole = AdmissionSettings {
             slots,
@@ -179,7 +179,7 @@ fn no_threads_take_more_than_there_is_or_than_a_tenants_share() {
                     let who = (at + round) % 3;
                     let took = share.take(&tenants[who].load_full());
                     if let Some(place) = took {
-                        assert!(held[who].fetch_add(1, Ordering::SeqCst) < share.most(0));
+                        assert!(held[who].fetch_add(1, Ordering::SeqCst) < share.limit(0));
                         assert!(held[3].fetch_add(1, Ordering::SeqCst) < 7);
                         places.push((who, place));
                     }

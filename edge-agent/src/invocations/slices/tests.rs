@@ -163,7 +163,7 @@ impl Idle {
     }
 }
 
-impl Idlers for Idle {
+impl IdleInstances for Idle {
     fn idle(&self, _: &Description) -> Vec<InstanceId> {
         let placed = self.placed.lock().expect("lock");
         placed.iter().map(|placed| placed.instance.id()).collect()
@@ -185,7 +185,7 @@ async fn what_is_idle_gives_way_to_a_call_and_not_to_what_is_started_ahead() {
     let (placer, devices) = node.placer();
     let busy = place(&placer, &node).await.expect("room");
     let idle = place(&placer, &node).await.expect("room");
-    placer.idle_from(Idle::of(vec![idle], true));
+    placer.add_idle_instances(Idle::of(vec![idle], true));
     let full = |error| matches!(error, PlaceError::Devices(BindError::NoRoom { .. }));
     let refused = placer.place(node.spec(4096), Need::Ahead).await;
     assert!(full(refused.expect_err("nobody needs it yet")));
@@ -206,7 +206,7 @@ async fn one_that_is_busy_again_is_not_waited_for() {
     for _ in 0..2 {
         idle.push(place(&placer, &node).await.expect("room"));
     }
-    placer.idle_from(Idle::of(idle, false));
+    placer.add_idle_instances(Idle::of(idle, false));
     // The start timeout would be a minute.
     let whole = placer.place(node.spec(8192), Need::Call);
     let refused = tokio::time::timeout(Duration::from_secs(40), whole).await;

@@ -129,7 +129,7 @@ async fn they_give_way_to_starts_and_to_calls_and_take_no_room_that_is_waited_fo
     let (small, large) = (rig.spec("small", 30), rig.spec("large", 90));
     let _registered = rig.register(&small);
     rig.until_paused(1).await;
-    assert!(rig.ledger.hold(large.description.resources).is_err());
+    assert!(rig.ledger.reserve(large.description.resources).is_err());
     assert!(rig.placer.has_room(large.description.resources).is_ok());
     let placed = rig
         .placer
@@ -148,7 +148,7 @@ async fn they_give_way_to_starts_and_to_calls_and_take_no_room_that_is_waited_fo
     rig.until_paused(1).await;
     assert!(rig.ledger.want(MebiBytes(80)), "a call waits for that");
     rig.ledger.close();
-    rig.placer.make_way();
+    rig.placer.evict_standby();
     rig.until_paused(0).await;
     wait::until("its memory", async || {
         let held = rig.ledger.held();

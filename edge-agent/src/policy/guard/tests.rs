@@ -23,7 +23,7 @@ fn guard(policy: &str) -> (Guard, String) {
         }],
         ..GatewaySpec::default()
     };
-    let live = Live::new(
+    let state = PolicyState::new(
         &app,
         &spec.policy,
         &PolicySettings::default(),
@@ -31,7 +31,7 @@ fn guard(policy: &str) -> (Guard, String) {
         None,
         Arc::default(),
     );
-    (Guard::new(app, spec, Arc::new(live)), text)
+    (Guard::new(app, spec, Arc::new(state)), text)
 }
 
 fn peer(trusted: bool) -> Peer {
@@ -50,7 +50,7 @@ async fn the_function_sees_the_identity_and_not_the_key() {
         request.append_header((name, value));
         request.append_header(("x-fdn-identity", "key:root"));
         let request = request.finish();
-        let Judged::Pass(pass) = guard.judge(request.head(), &peer(false)).await else {
+        let Decision::Pass(pass) = guard.check(request.head(), &peer(false)).await else {
             panic!("refused");
         };
         let ids = Ids::of(request.head().headers());
@@ -92,8 +92,12 @@ async fn addresses_are_those_of_clients() {
         let mut request = TestRequest::default();
         request.append_header(("x-forwarded-for", forwarded));
         let request = request.finish();
-        let judged = guard.judge(request.head(), &peer(trusted)).await;
-        assert_eq!(matches!(judged, Judged::Pass(_)), admitted, "{forwarded}");
+        let decision = guard.check(request.head(), &peer(trusted)).await;
+        assert_eq!(
+            matches!(decision, Decision::Pass(_)),
+            admitted,
+            "{forwarded}"
+        );
     }
 }
 
@@ -102,19 +106,19 @@ async fn addresses_are_those_of_clients() {
 async fn places_are_given_back() {
     let (guard, _) = guard("concurrency = 1");
     let request = TestRequest::default().finish();
-    let judge = || guard.judge(request.head(), &FREE);
+    let check = || guard.check(request.head(), &FREE);
     static FREE: Peer = Peer {
         address: bytes::Bytes::from_static(b"unknown"),
         ip: None,
         trusted: false,
         secure: false,
     };
-    let Judged::Pass(first) = judge().await else {
+    let Decision::Pass(first) = check().await else {
         panic!("refused");
     };
     let permit = first.permit.clone();
     drop(first);
-    assert!(matches!(judge().await, Judged::Refused(..)));
+    assert!(matches!(check().await, Decision::Refused(..)));
     drop(permit);
-    assert!(matches!(judge().await, Judged::Pass(_)));
+    assert!(matches!(check().await, Decision::Pass(_)));
 }

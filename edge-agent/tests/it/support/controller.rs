@@ -15,7 +15,7 @@ use fdn_core::enrol::{LeaseRequest, LeaseResponse, Machine};
 use fdn_core::feed::{AppFrame, Frame, Hello, Plain, Report};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::{AppDesired, Message};
-use fdn_core::policy::quota::AppUsed;
+use fdn_core::policy::quota::AppQuotaUsage;
 use fdn_core::usage::{UsageOutcome, UsageReceipt, UsageSum, UsageSums};
 use fdn_core::{AppName, BatchId, Digest, DurationMs, NodeId, Revision, Timestamp};
 use fdn_link::IdentityFiles;
@@ -54,7 +54,7 @@ struct State {
     revision: Mutex<Revision>,
     fleet: Mutex<Option<FleetDesired>>,
     /// The calls counted towards quotas, sent with the next snapshot.
-    used: Mutex<Vec<AppUsed>>,
+    used: Mutex<Vec<AppQuotaUsage>>,
     /// The number of artifact requests to answer with wrong bytes of the same length.
     corrupt: AtomicUsize,
     /// The number of artifact requests to break off in the middle.
@@ -346,7 +346,7 @@ impl FakeController {
     }
 
     /// Sets the calls counted towards quotas for the next snapshot.
-    pub(crate) fn set_used(&self, used: Vec<AppUsed>) {
+    pub(crate) fn set_used(&self, used: Vec<AppQuotaUsage>) {
         *self.state.used.lock().expect("lock") = used;
     }
 
@@ -580,5 +580,5 @@ fn lease(state: &State, machine: &Machine, bytes: &[u8]) -> Response<Body> {
         });
     }
     let now = std::time::Instant::now();
-    json(&state.leases.ask_at(now, &machine.cluster, &asked))
+    json(&state.leases.acquire_at(now, &machine.cluster, &asked))
 }

@@ -29,7 +29,7 @@ use fdn_core::{
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Runtime;
-use fdn_link::{CentreSettings, Connection, Link, LinkMetrics};
+use fdn_link::{Connection, ControllerLinkSettings, Link, LinkMetrics};
 use fdn_service::pki::Bearer;
 use fdn_service::pki::tls::{self, Credentials};
 use fdn_service::{CancellationToken, http_client, secret};
@@ -121,15 +121,15 @@ impl Network {
     }
 
     /// How nodes reach the controller.
-    fn centre(&self) -> CentreSettings {
-        CentreSettings {
+    fn centre(&self) -> ControllerLinkSettings {
+        ControllerLinkSettings {
             controllers: vec![self.controller.address()],
             spread: DurationMs::from_millis(0),
             retry_first: DurationMs::from_millis(50),
             retry_max: DurationMs::from_millis(200),
             connect_timeout: DurationMs::from_secs(50),
             answer_timeout: DurationMs::from_secs(50),
-            ..CentreSettings::default()
+            ..ControllerLinkSettings::default()
         }
     }
 

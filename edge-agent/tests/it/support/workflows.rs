@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppDesired, AppPhase, AppSpec, FunctionSpec, NodeStatus};
-use fdn_core::workflow::{Declaration, Found, RunSpec};
+use fdn_core::workflow::{Declaration, FunctionLookup, RunSpec};
 use fdn_core::{ClusterId, Digest, VersionNumber};
 use fdn_edge_agent::Settings;
 
@@ -34,7 +34,7 @@ pub(crate) fn desired(
     places: &[(&str, &str)],
 ) -> AppDesired {
     let declared = Declaration::parse(declaration).expect("a declaration");
-    let definition = declared.resolve(|_, _| Found::Version(VersionNumber::FIRST));
+    let definition = declared.resolve(|_, _| FunctionLookup::Version(VersionNumber::FIRST));
     let definition = definition.expect("a workflow");
     let functions = functions.iter().map(|(name, component, idempotent)| {
         network.controller.store(component);

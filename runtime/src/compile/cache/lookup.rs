@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tracing::debug;
 use wasmtime::CacheStore;
 
-use super::pack::{self, Key, Pack, Place};
+use super::pack::{self, Key, Pack, ValueLocation};
 use super::pack_name;
 
 /// The smallest pack that is kept, in bytes: compiling less again takes only milliseconds.
@@ -42,18 +42,18 @@ pub struct CacheUse {
 /// The packs of a folder, and the functions compiled since.
 pub(crate) struct Lookup {
     engine: String,
-    packs: Vec<Opened>,
+    packs: Vec<OpenPack>,
     /// Packs that could not be opened.
     unreadable: Vec<Digest>,
-    index: HashMap<Key, (usize, Place)>,
-    fresh: Mutex<Fresh>,
+    index: HashMap<Key, (usize, ValueLocation)>,
+    new_functions: Mutex<NewFunctions>,
     /// The most bytes of the new pack.
-    room: u64,
+    max_new_bytes: u64,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-struct Opened {
+struct OpenPack {
     name: Digest,
     pack: Pack,
     used: AtomicBool,
@@ -61,7 +61,7 @@ struct Opened {
 }
 
 #[derive(Default)]
-struct Fresh {
+struct NewFunctions {
     values: BTreeMap<Key, Vec<u8>>,
     /// Bytes of the new pack's entries and values.
     size: u64,
@@ -69,7 +69,7 @@ struct Fresh {
 
 impl Lookup {
     /// Opens the packs of a folder. A pack that cannot be used is skipped.
-    pub(crate) fn open(folder: &Path, engine: &str, room: u64) -> Self {
+    pub(crate) fn open(folder: &Path, engine: &str, max_new_bytes: u64) -> Self {
         let mut names: Vec<Digest> = std::fs::read_dir(folder)
             .into_iter()
             .flatten()
@@ -82,8 +82,8 @@ impl Lookup {
             packs: Vec::new(),
             unreadable: Vec::new(),
             index: HashMap::new(),
-            fresh: Mutex::default(),
-            room,
+            new_functions: Mutex::default(),
+            max_new_bytes,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         };
@@ -104,10 +104,10 @@ impl Lookup {
     fn add(&mut self, name: Digest, mut pack: Pack) {
         let at = self.packs.len();
         // Functions that two concurrent compilations both made are read from one pack only, so that the other is eventually evicted.
-        for (key, place) in std::mem::take(&mut pack.entries) {
-            self.index.entry(key).or_insert((at, place));
+        for (key, location) in std::mem::take(&mut pack.entries) {
+            self.index.entry(key).or_insert((at, location));
         }
-        self.packs.push(Opened {
+        self.packs.push(OpenPack {
             name,
             pack,
             used: AtomicBool::new(false),
@@ -115,16 +115,18 @@ impl Lookup {
         });
     }
 
-    fn fresh(&self) -> MutexGuard<'_, Fresh> {
+    fn new_functions(&self) -> MutexGuard<'_, NewFunctions> {
         // Every change under the lock is complete before anything can panic.
-        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+        self.new_functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn find(&self, key: &Key) -> Option<Vec<u8>> {
-        if let Some((at, place)) = self.index.get(key)
+        if let Some((at, location)) = self.index.get(key)
             && let Some(opened) = self.packs.get(*at)
         {
-            match opened.pack.read(place) {
+            match opened.pack.read(location) {
                 Ok(value) => {
                     opened.used.store(true, Ordering::Relaxed);
                     return Some(value);
@@ -135,13 +137,13 @@ impl Lookup {
                 }
             }
         }
-        self.fresh().values.get(key).cloned()
+        self.new_functions().values.get(key).cloned()
     }
 
     /// Ends the compilation: what it made is written to `output`.
     pub(crate) fn finish(&self, output: &Path) -> CacheUse {
-        let names = |which: fn(&Opened) -> &AtomicBool| {
-            let marked = |opened: &&Opened| which(opened).load(Ordering::Relaxed);
+        let names = |which: fn(&OpenPack) -> &AtomicBool| {
+            let marked = |opened: &&OpenPack| which(opened).load(Ordering::Relaxed);
             let packs = self.packs.iter().filter(marked);
             packs.map(|opened| opened.name).collect::<Vec<_>>()
         };
@@ -154,10 +156,10 @@ impl Lookup {
             failure: None,
         };
         found.damaged.extend(&self.unreadable);
-        let fresh = self.fresh();
-        if fresh.size >= PACK_MIN {
+        let new_functions = self.new_functions();
+        if new_functions.size >= PACK_MIN {
             let written = File::create(output)
-                .and_then(|file| pack::write(&file, &self.engine, &fresh.values));
+                .and_then(|file| pack::write(&file, &self.engine, &new_functions.values));
             match written {
                 Ok((name, _)) => found.made = Some(name),
                 Err(error) => found.failure = Some(error.to_string()),
@@ -191,12 +193,12 @@ impl CacheStore for Lookup {
             debug!(name = %opened.name, "the compiler takes nothing of this pack");
         }
         let size = value.len() as u64 + pack::ENTRY;
-        let mut fresh = self.fresh();
-        if fresh.size + size > self.room {
+        let mut new_functions = self.new_functions();
+        if new_functions.size + size > self.max_new_bytes {
             return false;
         }
-        if fresh.values.insert(key, value).is_none() {
-            fresh.size += size;
+        if new_functions.values.insert(key, value).is_none() {
+            new_functions.size += size;
         }
         true
     }

@@ -58,16 +58,16 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Packs {
-    held: BTreeMap<Digest, Held>,
+    entries: BTreeMap<Digest, PackEntry>,
     /// Packs that were made here and are not yet known to be kept elsewhere.
-    made: BTreeSet<Digest>,
+    unreplicated: BTreeSet<Digest>,
     /// A logical clock that counts uses.
     clock: u64,
     evicted: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct PackEntry {
     size: u64,
     /// The time of its last use, by the logical clock.
     used: u64,
@@ -75,27 +75,27 @@ struct Held {
 
 impl Packs {
     fn size(&self) -> u64 {
-        self.held.values().map(|held| held.size).sum()
+        self.entries.values().map(|entry| entry.size).sum()
     }
 
     fn insert(&mut self, name: Digest, size: u64) {
         self.clock += 1;
         let used = self.clock;
-        self.held.insert(name, Held { size, used });
+        self.entries.insert(name, PackEntry { size, used });
     }
 
     /// Removes packs beyond the bounds from the list and returns them.
     fn shrink(&mut self, limit: u64) -> Vec<Digest> {
         let mut victims = Vec::new();
         let mut size = self.size();
-        while size > limit || self.held.len() > PACKS_MAX {
-            let oldest = self.held.iter().min_by_key(|(_, held)| held.used);
-            let Some((name, held)) = oldest.map(|(name, held)| (*name, held.size)) else {
+        while size > limit || self.entries.len() > PACKS_MAX {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
+            let Some((name, entry_size)) = oldest.map(|(name, entry)| (*name, entry.size)) else {
                 break;
             };
-            size -= held;
-            self.held.remove(&name);
-            self.made.remove(&name);
+            size -= entry_size;
+            self.entries.remove(&name);
+            self.unreplicated.remove(&name);
             self.evicted += 1;
             victims.push(name);
         }
@@ -189,20 +189,20 @@ impl CompileCache {
     /// The packs in the cache.
     #[must_use]
     pub fn names(&self) -> BTreeSet<Digest> {
-        self.packs().held.keys().copied().collect()
+        self.packs().entries.keys().copied().collect()
     }
 
-    /// The packs that were made here and are not [known](CompileCache::known) to be kept elsewhere, with their sizes in bytes.
+    /// The packs that were made here and are not [known](CompileCache::mark_replicated) to be kept elsewhere, with their sizes in bytes.
     #[must_use]
-    pub fn made(&self) -> Vec<(Digest, u64)> {
+    pub fn unreplicated(&self) -> Vec<(Digest, u64)> {
         let packs = self.packs();
-        let size = |name: &Digest| Some((*name, packs.held.get(name)?.size));
-        packs.made.iter().filter_map(size).collect()
+        let size = |name: &Digest| Some((*name, packs.entries.get(name)?.size));
+        packs.unreplicated.iter().filter_map(size).collect()
     }
 
     /// Notes that a pack made here is kept elsewhere, too.
-    pub fn known(&self, name: &Digest) {
-        self.packs().made.remove(name);
+    pub fn mark_replicated(&self, name: &Digest) {
+        self.packs().unreplicated.remove(name);
     }
 
     /// The path of a pack.
@@ -229,7 +229,7 @@ impl CompileCache {
     ///
     /// # Errors
     /// When it cannot be opened, or a file operation fails.
-    pub fn keep(&self, pack: IncomingPack, name: &Digest) -> Result<(), CompileError> {
+    pub fn store(&self, pack: IncomingPack, name: &Digest) -> Result<(), CompileError> {
         let path = self.path(name);
         pack::Pack::open(pack.path(), &self.0.engine).map_err(io_error(&path))?;
         let size = pack.0.as_file().metadata().map_err(io_error(&path))?.len();
@@ -243,8 +243,8 @@ impl CompileCache {
     /// Removes a pack; a missing one is not an error. Blocks.
     pub fn remove(&self, name: &Digest) {
         let mut packs = self.packs();
-        packs.held.remove(name);
-        packs.made.remove(name);
+        packs.entries.remove(name);
+        packs.unreplicated.remove(name);
         drop(packs);
         self.delete(name);
     }
@@ -270,7 +270,7 @@ impl CompileCache {
     }
 
     /// The most bytes that one compilation may add.
-    pub(super) fn room(&self) -> u64 {
+    pub(super) fn max_new_bytes(&self) -> u64 {
         self.0.limit / SHARE
     }
 
@@ -284,8 +284,8 @@ impl CompileCache {
         for name in &found.used {
             packs.clock += 1;
             let now = packs.clock;
-            if let Some(held) = packs.held.get_mut(name) {
-                held.used = now;
+            if let Some(entry) = packs.entries.get_mut(name) {
+                entry.used = now;
             }
         }
         drop(packs);
@@ -303,9 +303,9 @@ impl CompileCache {
         }
         if let Some(name) = &found.made {
             // Before it is added, because adding it may evict it at once if there is no room.
-            self.packs().made.insert(*name);
-            if let Err(error) = self.keep(pack, name) {
-                self.packs().made.remove(name);
+            self.packs().unreplicated.insert(*name);
+            if let Err(error) = self.store(pack, name) {
+                self.packs().unreplicated.remove(name);
                 warn!(%error, "what was compiled cannot be added to the compile cache");
             }
         }

@@ -31,7 +31,7 @@ const SUM: u64 = 32;
 
 /// The position and checksum of a value.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ValueLocation {
     offset: u64,
     length: u32,
     sum: [u8; 32],
@@ -41,7 +41,7 @@ pub(super) struct Place {
 pub(super) struct Pack {
     file: File,
     /// The keys and positions of its values.
-    pub(super) entries: Vec<(Key, Place)>,
+    pub(super) entries: Vec<(Key, ValueLocation)>,
 }
 
 impl Pack {
@@ -52,7 +52,7 @@ impl Pack {
     pub(super) fn open(path: &Path, engine: &str) -> io::Result<Self> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
-        let mut head = Summed {
+        let mut head = HashingReader {
             inner: BufReader::with_capacity(256 << 10, &file),
             hash: DigestBuilder::default(),
         };
@@ -70,16 +70,16 @@ impl Pack {
         let mut entries = Vec::with_capacity(usize::try_from(count).unwrap_or_default());
         for _ in 0..count {
             let key = head.read()?;
-            let place = Place {
+            let location = ValueLocation {
                 offset: u64::from_le_bytes(head.read()?),
                 length: u32::from_le_bytes(head.read()?),
                 sum: head.read()?,
             };
-            let end = place.offset.checked_add(place.length.into());
-            if place.offset < begin || end.is_none_or(|end| end > size) {
+            let end = location.offset.checked_add(location.length.into());
+            if location.offset < begin || end.is_none_or(|end| end > size) {
                 return Err(damaged("a value lies outside of it"));
             }
-            entries.push((key, place));
+            entries.push((key, location));
         }
         let sum = head.hash.clone().finish();
         if head.read::<32>()? != *sum.as_bytes() {
@@ -93,11 +93,11 @@ impl Pack {
     ///
     /// # Errors
     /// When it cannot be read or does not match its checksum.
-    pub(super) fn read(&self, place: &Place) -> io::Result<Vec<u8>> {
-        let length = usize::try_from(place.length).map_err(io::Error::other)?;
+    pub(super) fn read(&self, location: &ValueLocation) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(location.length).map_err(io::Error::other)?;
         let mut value = vec![0; length];
-        self.file.read_exact_at(&mut value, place.offset)?;
-        if Digest::of(&value).as_bytes() == &place.sum {
+        self.file.read_exact_at(&mut value, location.offset)?;
+        if Digest::of(&value).as_bytes() == &location.sum {
             Ok(value)
         } else {
             Err(damaged("the sum of a value is another one"))
@@ -141,12 +141,12 @@ pub(super) fn write(
 }
 
 /// A reader that hashes what is read.
-struct Summed<R> {
+struct HashingReader<R> {
     inner: R,
     hash: DigestBuilder,
 }
 
-impl<R: Read> Summed<R> {
+impl<R: Read> HashingReader<R> {
     fn read<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.inner.read_exact(&mut bytes)?;
@@ -175,7 +175,7 @@ mod tests {
 
     fn values(path: &Path, engine: &str) -> io::Result<Vec<(Key, Vec<u8>)>> {
         let pack = Pack::open(path, engine)?;
-        let read = |(key, place): &(Key, Place)| Ok((*key, pack.read(place)?));
+        let read = |(key, location): &(Key, ValueLocation)| Ok((*key, pack.read(location)?));
         pack.entries.iter().map(read).collect()
     }
 

@@ -74,7 +74,7 @@ fn the_next_version_has_nearly_all_of_it_and_the_same_machine_code() {
     assert_eq!(cache.names(), BTreeSet::from([made]));
     assert_eq!(
         cache
-            .made()
+            .unreplicated()
             .iter()
             .map(|(name, _)| *name)
             .collect::<Vec<_>>(),
@@ -149,7 +149,7 @@ fn the_pack_whose_use_is_longest_ago_goes_first() {
         let made = found(bench.compile(component, Some(&cache)).1).made;
         made.expect("a pack")
     });
-    let sizes = cache.made();
+    let sizes = cache.unreplicated();
     let all: u64 = sizes.iter().map(|(_, size)| size).sum();
     assert_eq!((sizes.len(), cache.size()), (3, all));
     // The first is used again, so the second one is now the oldest.

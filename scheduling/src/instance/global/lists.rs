@@ -21,7 +21,7 @@ use super::super::message::{Action, NodeIndex, Refusal};
 use super::super::order::Arrival;
 use super::super::slab::Slab;
 use super::{Global, Waiting};
-use crate::commit::{List, Merge, NodeRecord, Score, Scoring, Store, Ticket, Wanted};
+use crate::commit::{List, ListRequest, Merge, NodeRecord, Score, Scoring, Store, Ticket};
 
 /// Settings for the work with pre-schedulers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,7 +87,7 @@ pub struct Commit {
 
 /// A task handed out to a pre-scheduler.
 #[derive(Clone, Copy, Debug)]
-struct Out<D> {
+struct LeasedTask<D> {
     waiting: Waiting<D>,
     arrival: Arrival,
     attempt: u64,
@@ -96,22 +96,22 @@ struct Out<D> {
 
 /// The tasks handed out, and the committer's working state.
 #[derive(Clone, Debug)]
-pub(super) struct Desk<D> {
+pub(super) struct LeaseTable<D> {
     settings: ListSettings,
     /// In the order of handing out, so that the first one's lease ends first.
-    out: Slab<Out<D>>,
+    out: Slab<LeasedTask<D>>,
     attempts: u64,
     merge: Merge,
 }
 
-impl<D: Demand> Desk<D> {
+impl<D: Demand> LeaseTable<D> {
     /// When the lease of the first task handed out ends.
     pub(super) fn next_expiry(&self) -> Option<Millis> {
         let (_, first) = self.out.first()?;
         Some(first.taken + self.settings.lease)
     }
 
-    fn overdue(&mut self, now: Millis) -> Option<Out<D>> {
+    fn overdue(&mut self, now: Millis) -> Option<LeasedTask<D>> {
         let (slot, first) = self.out.first()?;
         if first.taken + self.settings.lease > now {
             return None;
@@ -119,7 +119,7 @@ impl<D: Demand> Desk<D> {
         self.out.remove(slot)
     }
 
-    fn take_back(&mut self, ticket: Ticket) -> Option<Out<D>> {
+    fn take_back(&mut self, ticket: Ticket) -> Option<LeasedTask<D>> {
         let out = self.out.get(ticket.slot)?;
         let is_it = out.attempt == ticket.attempt;
         is_it.then(|| self.out.remove(ticket.slot)).flatten()
@@ -131,7 +131,7 @@ impl<D: Demand> Global<D> {
     #[must_use]
     pub fn with_lists(mut self, settings: ListSettings) -> Self {
         self.node_table.keep_records(settings.history);
-        self.desk = Some(Desk {
+        self.lease_table = Some(LeaseTable {
             settings,
             out: Slab::new(settings.in_flight.max(1)),
             attempts: 0,
@@ -149,30 +149,32 @@ impl<D: Demand> Global<D> {
     /// The number of tasks handed out to pre-schedulers.
     #[must_use]
     pub fn out(&self) -> usize {
-        self.desk.as_ref().map_or(0, |desk| desk.out.len())
+        self.lease_table
+            .as_ref()
+            .map_or(0, |lease_table| lease_table.out.len())
     }
 
     /// Hands out the shortest waiting task that may fit on some node; `None` if there is none, or the bound on tasks handed out is reached.
-    pub fn take(&mut self, now: Millis, actions: &mut Vec<Action<D>>) -> Option<Wanted> {
+    pub fn take(&mut self, now: Millis, actions: &mut Vec<Action<D>>) -> Option<ListRequest> {
         self.expire(now);
         self.take_back_overdue(now);
-        if self.desk.as_ref()?.out.is_full() {
+        if self.lease_table.as_ref()?.out.is_full() {
             return None;
         }
         let (arrival, waiting, ()) = self.next(now, actions, |node_table, waiting| {
-            let in_vain = waiting.in_vain == Some(node_table.gains());
-            (!in_vain && node_table.may_fit(&waiting.task.demand)).then_some(())
+            let is_futile = waiting.gains_at_failed_scan == Some(node_table.gains());
+            (!is_futile && node_table.may_fit(&waiting.task.demand)).then_some(())
         })?;
-        let desk = self.desk.as_mut()?;
-        desk.attempts += 1;
-        let attempt = desk.attempts;
-        let slot = desk.out.push(Out {
+        let lease_table = self.lease_table.as_mut()?;
+        lease_table.attempts += 1;
+        let attempt = lease_table.attempts;
+        let slot = lease_table.out.push(LeasedTask {
             waiting,
             arrival,
             attempt,
             taken: now,
         })?;
-        Some(Wanted {
+        Some(ListRequest {
             ticket: Ticket { slot, attempt },
             demand: waiting.task.demand.resources(),
         })
@@ -182,9 +184,9 @@ impl<D: Demand> Global<D> {
     pub fn commit(&mut self, now: Millis, list: &List, actions: &mut Vec<Action<D>>) -> Commit {
         self.expire(now);
         let out = self
-            .desk
+            .lease_table
             .as_mut()
-            .and_then(|desk| desk.take_back(list.ticket));
+            .and_then(|lease_table| lease_table.take_back(list.ticket));
         let Some(out) = out else {
             return Commit {
                 verdict: Verdict::Ignored,
@@ -209,7 +211,7 @@ impl<D: Demand> Global<D> {
     fn try_in_order(
         &mut self,
         now: Millis,
-        out: &Out<D>,
+        out: &LeasedTask<D>,
         list: &List,
         actions: &mut Vec<Action<D>>,
     ) -> Verdict {
@@ -228,7 +230,10 @@ impl<D: Demand> Global<D> {
             return Verdict::Listed(rank.unwrap_or(usize::MAX));
         }
         let failed = waiting.failed + 1;
-        let retries = self.desk.as_ref().map_or(0, |desk| desk.settings.retries);
+        let retries = self
+            .lease_table
+            .as_ref()
+            .map_or(0, |lease_table| lease_table.settings.retries);
         if failed <= retries || self.node_table.is_full() {
             self.wait(out, failed, None);
             return Verdict::Returned;
@@ -247,27 +252,31 @@ impl<D: Demand> Global<D> {
 
     /// Steps (i) to (iv) of [`crate::commit`]: the list re-evaluated on present records.
     fn first_fit(&mut self, demand: &D, list: &List) -> Option<NodeIndex> {
-        let merge = &mut self.desk.as_mut()?.merge;
+        let merge = &mut self.lease_table.as_mut()?.merge;
         let records = self.node_table.records()?.records();
         let order = merge.run(&list.entries, records, &demand.resources(), &ByRoom);
-        let fits = |node: &NodeIndex| demand.fits(&self.node_table.believed(*node));
+        let fits = |node: &NodeIndex| demand.fits(&self.node_table.assumed_free(*node));
         order.iter().map(|entry| entry.node).find(fits)
     }
 
     /// Puts a task that was handed out back into its position in the queue.
-    fn wait(&mut self, out: &Out<D>, failed: u32, in_vain: Option<u64>) {
+    fn wait(&mut self, out: &LeasedTask<D>, failed: u32, gains_at_failed_scan: Option<u64>) {
         let waiting = Waiting {
             failed,
-            in_vain,
+            gains_at_failed_scan,
             ..out.waiting
         };
         self.queue
             .push_back(waiting.task.remaining, out.arrival, waiting);
-        self.worth_a_look |= in_vain.is_none();
+        self.queued_since_search |= gains_at_failed_scan.is_none();
     }
 
     fn take_back_overdue(&mut self, now: Millis) {
-        while let Some(out) = self.desk.as_mut().and_then(|desk| desk.overdue(now)) {
+        while let Some(out) = self
+            .lease_table
+            .as_mut()
+            .and_then(|lease_table| lease_table.overdue(now))
+        {
             self.wait(&out, out.waiting.failed, None);
         }
     }

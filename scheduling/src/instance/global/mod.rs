@@ -29,7 +29,7 @@ use super::message::{
 };
 use super::order::{Arrival, ShortestFirst};
 use super::settings::GlobalSettings;
-use lists::Desk;
+use lists::LeaseTable;
 pub use lists::{ByRoom, Commit, ListSettings, Verdict};
 use node_table::NodeTable;
 
@@ -56,7 +56,7 @@ struct Waiting<D> {
     /// How many lists for it have failed.
     failed: u32,
     /// The gain counter at the last scan that found no node for it; `None` before the first.
-    in_vain: Option<u64>,
+    gains_at_failed_scan: Option<u64>,
 }
 
 /// The global scheduler: see the module.
@@ -66,22 +66,22 @@ pub struct Global<D> {
     term: Term,
     queue: ShortestFirst<Waiting<D>>,
     /// Tasks skipped by the current search, which go back into the queue.
-    passed_over: Vec<(Arrival, Waiting<D>)>,
+    skipped: Vec<(Arrival, Waiting<D>)>,
     memory: Memory<Record>,
     node_table: NodeTable<D>,
     /// `None` without pre-schedulers.
-    desk: Option<Desk<D>>,
+    lease_table: Option<LeaseTable<D>>,
     /// Whether a task has been queued since the last search that placed nothing.
-    worth_a_look: bool,
+    queued_since_search: bool,
     /// The gain counter of the node table at the last search.
-    looked: u64,
+    gains_at_search: u64,
 }
 
 impl<D: Demand> Global<D> {
     /// The first global scheduler of a cluster, for nodes of these capacities, which count as free until reports say otherwise.
     #[must_use]
     pub fn new(capacities: &[D], settings: GlobalSettings) -> Self {
-        Self::with_book(
+        Self::with_node_table(
             NodeTable::new(capacities, true, settings.placements),
             Term::default(),
             settings,
@@ -93,24 +93,24 @@ impl<D: Demand> Global<D> {
     /// ([`super::Submitter::headed`]).
     #[must_use]
     pub fn take_over(capacities: &[D], term: Term, settings: GlobalSettings) -> Self {
-        Self::with_book(
+        Self::with_node_table(
             NodeTable::new(capacities, false, settings.placements),
             term,
             settings,
         )
     }
 
-    fn with_book(node_table: NodeTable<D>, term: Term, settings: GlobalSettings) -> Self {
+    fn with_node_table(node_table: NodeTable<D>, term: Term, settings: GlobalSettings) -> Self {
         Self {
             settings,
             term,
             queue: ShortestFirst::with_capacity(settings.queue),
-            passed_over: Vec::with_capacity(settings.look_ahead + 1),
+            skipped: Vec::with_capacity(settings.look_ahead + 1),
             memory: Memory::new(settings.memory, settings.memory_limit),
             node_table,
-            desk: None,
-            worth_a_look: false,
-            looked: 0,
+            lease_table: None,
+            queued_since_search: false,
+            gains_at_search: 0,
         }
     }
 
@@ -139,14 +139,15 @@ impl<D: Demand> Global<D> {
 
     /// What it believes to be free on a node: the last report less the placements that it has not seen.
     #[must_use]
-    pub fn believed(&self, node: NodeIndex) -> D {
-        self.node_table.believed(node)
+    pub fn assumed_free(&self, node: NodeIndex) -> D {
+        self.node_table.assumed_free(node)
     }
 
     /// Whether [`Self::decide`] or [`Self::take`] may find something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        (self.worth_a_look || self.looked != self.node_table.gains()) && !self.queue.is_empty()
+        (self.queued_since_search || self.gains_at_search != self.node_table.gains())
+            && !self.queue.is_empty()
     }
 
     /// Handles a message; resulting messages are appended to `actions`.
@@ -194,7 +195,7 @@ impl<D: Demand> Global<D> {
             .node_table
             .next_expiry()
             .filter(|_| !self.queue.is_empty());
-        let list = self.desk.as_ref().and_then(Desk::next_expiry);
+        let list = self.lease_table.as_ref().and_then(LeaseTable::next_expiry);
         placement.into_iter().chain(list).min()
     }
 
@@ -226,7 +227,7 @@ impl<D: Demand> Global<D> {
         mut choose: impl FnMut(&NodeTable<D>, &Waiting<D>) -> Option<T>,
     ) -> Option<(Arrival, Waiting<D>, T)> {
         let mut found = None;
-        while self.passed_over.len() <= self.settings.look_ahead && !self.node_table.is_full() {
+        while self.skipped.len() <= self.settings.look_ahead && !self.node_table.is_full() {
             let Some((arrival, waiting)) = self.queue.pop() else {
                 break;
             };
@@ -242,31 +243,31 @@ impl<D: Demand> Global<D> {
                 found = Some((arrival, waiting, choice));
                 break;
             }
-            self.passed_over.push((arrival, waiting));
+            self.skipped.push((arrival, waiting));
         }
-        for (arrival, waiting) in self.passed_over.drain(..) {
+        for (arrival, waiting) in self.skipped.drain(..) {
             self.queue
                 .push_back(waiting.task.remaining, arrival, waiting);
         }
-        self.worth_a_look = found.is_some();
-        self.looked = self.node_table.gains();
+        self.queued_since_search = found.is_some();
+        self.gains_at_search = self.node_table.gains();
         found
     }
 
     fn is_wanted(&self, waiting: &Waiting<D>) -> bool {
-        self.memory.at(waiting.place, waiting.task.id) == Some(noted(&waiting.task))
+        self.memory.at(waiting.place, waiting.task.id) == Some(record_of(&waiting.task))
     }
 
     fn queue_up(&mut self, now: Millis, task: Task<D>, actions: &mut Vec<Action<D>>) {
         if now > task.deadline {
             return;
         }
-        let record = noted(&task);
+        let record = record_of(&task);
         let is_new = |known: Record| (known.attempt, known.leg) < (record.attempt, record.leg);
         let put = self.memory.put_if(task.id, task.deadline, record, is_new);
         let place = match put {
             Ok(Ok(place)) => place,
-            Ok(Err(_)) => return tell_refusal(&task, Refusal::MemoryFull, actions),
+            Ok(Err(_)) => return notify_refusal(&task, Refusal::MemoryFull, actions),
             Err(known) => {
                 if known.attempt == task.attempt {
                     self.repeat(&task, known, actions);
@@ -278,7 +279,7 @@ impl<D: Demand> Global<D> {
             task,
             place,
             failed: 0,
-            in_vain: None,
+            gains_at_failed_scan: None,
         };
         if !self.node_table.is_large_enough(&task.demand) {
             self.refuse(&waiting, Refusal::TooLarge, actions);
@@ -286,7 +287,7 @@ impl<D: Demand> Global<D> {
             self.refuse(&waiting, Refusal::QueueFull, actions);
         } else {
             self.queue.push(task.remaining, waiting);
-            self.worth_a_look = true;
+            self.queued_since_search = true;
         }
     }
 
@@ -303,14 +304,14 @@ impl<D: Demand> Global<D> {
                 let message = ToNode::Place(task.passed_on(known.leg), self.term, serial);
                 actions.push(Action::Node(node, message));
             }
-            State::Refused(refusal) => tell_refusal(task, refusal, actions),
+            State::Refused(refusal) => notify_refusal(task, refusal, actions),
         }
     }
 
     fn decided(&mut self, waiting: &Waiting<D>, state: State) {
         let record = Record {
             state,
-            ..noted(&waiting.task)
+            ..record_of(&waiting.task)
         };
         self.memory.change(waiting.place, waiting.task.id, record);
     }
@@ -332,7 +333,7 @@ impl<D: Demand> Global<D> {
 
     fn refuse(&mut self, waiting: &Waiting<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
         self.decided(waiting, State::Refused(refusal));
-        tell_refusal(&waiting.task, refusal, actions);
+        notify_refusal(&waiting.task, refusal, actions);
     }
 
     fn update(&mut self, report: &NodeReport<D>) {
@@ -372,7 +373,7 @@ impl<D: Demand> Global<D> {
 }
 
 /// The record that a waiting task has in memory.
-const fn noted<D>(task: &Task<D>) -> Record {
+const fn record_of<D>(task: &Task<D>) -> Record {
     Record {
         attempt: task.attempt,
         leg: task.leg,
@@ -380,7 +381,7 @@ const fn noted<D>(task: &Task<D>) -> Record {
     }
 }
 
-fn tell_refusal<D>(task: &Task<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
+fn notify_refusal<D>(task: &Task<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
     actions.push(Action::Submitter(ToSubmitter::Refused {
         id: task.id,
         attempt: task.attempt,

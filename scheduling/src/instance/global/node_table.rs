@@ -16,7 +16,7 @@ const NONE: u32 = u32::MAX;
 
 /// What is known of a node beside its entry in the view.
 #[derive(Clone, Debug)]
-struct Known<D> {
+struct NodeEntry<D> {
     capacity: D,
     reported: D,
     version: Option<u64>,
@@ -28,7 +28,7 @@ struct Known<D> {
     last: u32,
 }
 
-impl<D> Known<D> {
+impl<D> NodeEntry<D> {
     const fn new(capacity: D, reported: D) -> Self {
         Self {
             capacity,
@@ -56,7 +56,7 @@ struct UnderWay<D> {
 /// The table of nodes.
 #[derive(Clone, Debug)]
 pub(super) struct NodeTable<D> {
-    nodes: Vec<Known<D>>,
+    nodes: Vec<NodeEntry<D>>,
     view: View<D>,
     sizes: View<D>,
     under_way: Slab<UnderWay<D>>,
@@ -75,7 +75,7 @@ impl<D: Demand> NodeTable<D> {
         }
         let known = |&capacity: &D| {
             let reported = if are_free { capacity } else { D::default() };
-            Known::new(capacity, reported)
+            NodeEntry::new(capacity, reported)
         };
         Self {
             nodes: capacities.iter().map(known).collect(),
@@ -116,8 +116,8 @@ impl<D: Demand> NodeTable<D> {
         self.nodes[node.get()].lost
     }
 
-    /// What is believed to be free: reported, less the placements under way.
-    pub(super) fn believed(&self, node: NodeIndex) -> D {
+    /// What is assumed to be free: reported, less the placements under way.
+    pub(super) fn assumed_free(&self, node: NodeIndex) -> D {
         self.view.free(node)
     }
 
@@ -200,7 +200,7 @@ impl<D: Demand> NodeTable<D> {
 
     pub(super) fn grow(&mut self, capacity: D) -> NodeIndex {
         let node = NodeIndex(u32::try_from(self.nodes.len()).expect("there are fewer nodes"));
-        self.nodes.push(Known::new(capacity, D::default()));
+        self.nodes.push(NodeEntry::new(capacity, D::default()));
         for view in [&mut self.view, &mut self.sizes] {
             view.grow(self.nodes.len());
         }

@@ -79,14 +79,14 @@ struct Queued<D> {
 
 /// A task that this node holds, and where it is remembered.
 #[derive(Clone, Copy, Debug)]
-struct Held<D> {
+struct HeldTask<D> {
     task: Task<D>,
     place: Place,
 }
 
 /// The state of the reports to the global scheduler.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct ReportState {
     version: u64,
     /// The earliest time of the next report, if something has changed.
     next: Millis,
@@ -106,7 +106,7 @@ pub struct Node<D> {
     waiters: VecDeque<Probe<D>>,
     peers: Peers,
     hints: Hints<D>,
-    told: Told,
+    report_state: ReportState,
     term: Term,
     seen: u64,
 }
@@ -136,7 +136,7 @@ impl<D: Demand> Node<D> {
             }),
             peers: Peers::new(index, nodes),
             hints: Hints::new(index),
-            told: Told::default(),
+            report_state: ReportState::default(),
             term: Term::default(),
             seen: 0,
         })
@@ -191,7 +191,7 @@ impl<D: Demand> Node<D> {
 
     /// The number of tasks for which other nodes are being probed.
     #[must_use]
-    pub const fn asking(&self) -> usize {
+    pub const fn open_probes(&self) -> usize {
         self.probing.len()
     }
 
@@ -240,7 +240,7 @@ impl<D: Demand> Node<D> {
         self.expire(now, rng, actions);
         self.serve_waiters(now, actions);
         self.take_up_all(now, rng, actions);
-        self.tell(now, actions);
+        self.report_if_due(now, actions);
     }
 
     /// Handles the end of an instance; a repeated call has no effect.
@@ -264,7 +264,7 @@ impl<D: Demand> Node<D> {
     ) {
         self.peers.lose(node);
         self.hints.forget(node);
-        self.count_as_no(now, node, rng, actions);
+        self.count_as_refusal(now, node, rng, actions);
     }
 
     /// Follows a new global scheduler: this node reports to it, and sends it the tasks that found no room from now on. Tasks that its
@@ -273,8 +273,8 @@ impl<D: Demand> Node<D> {
         if term > self.term {
             self.term = term;
             self.seen = 0;
-            self.told.next = Millis::ZERO;
-            self.told.refresh = Millis::ZERO;
+            self.report_state.next = Millis::ZERO;
+            self.report_state.refresh = Millis::ZERO;
         }
     }
 
@@ -319,7 +319,7 @@ impl<D: Demand> Node<D> {
         }
         self.ledger.expire(now);
         while let Some(slot) = self.probing.overdue(now) {
-            self.all_said_no(now, slot, rng, actions);
+            self.all_refused(now, slot, rng, actions);
         }
     }
 
@@ -327,20 +327,20 @@ impl<D: Demand> Node<D> {
     fn next_notice(&self) -> Option<Millis> {
         match self.settings.policy {
             Policy::LocalProbeGlobal | Policy::Hints | Policy::BottomUp => {
-                let is_news = self.told.version != self.ledger.version();
+                let is_news = self.report_state.version != self.ledger.version();
                 Some(if is_news {
-                    self.told.next
+                    self.report_state.next
                 } else {
-                    self.told.refresh
+                    self.report_state.refresh
                 })
             }
             Policy::ReProbing | Policy::LateBinding => None,
         }
     }
 
-    fn tell(&mut self, now: Millis, actions: &mut Vec<Action<D>>) {
+    fn report_if_due(&mut self, now: Millis, actions: &mut Vec<Action<D>>) {
         if self.next_notice().is_some_and(|next| next <= now) {
-            self.told = Told {
+            self.report_state = ReportState {
                 version: self.ledger.version(),
                 next: now + self.settings.notice_every,
                 refresh: now + self.settings.refresh,

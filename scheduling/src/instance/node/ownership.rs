@@ -3,7 +3,7 @@
 use fdn_core::Millis;
 use rand::Rng;
 
-use super::{Held, Node, Queued, Record, State};
+use super::{HeldTask, Node, Queued, Record, State};
 use crate::instance::demand::Demand;
 use crate::instance::message::{
     Action, NodeIndex, Refusal, Stage, Task, Term, ToGlobal, ToNode, ToSubmitter,
@@ -19,7 +19,7 @@ impl<D: Demand> Node<D> {
         now: Millis,
         task: Task<D>,
         actions: &mut Vec<Action<D>>,
-    ) -> Option<Held<D>> {
+    ) -> Option<HeldTask<D>> {
         if now > task.deadline {
             return None;
         }
@@ -27,9 +27,9 @@ impl<D: Demand> Node<D> {
         let is_new = |known: Record| (known.attempt, known.leg) < (record.attempt, record.leg);
         let put = self.memory.put_if(task.id, task.deadline, record, is_new);
         match put {
-            Ok(Ok(place)) => Some(Held { task, place }),
+            Ok(Ok(place)) => Some(HeldTask { task, place }),
             Ok(Err(_)) => {
-                self.tell_refusal(&task, Refusal::MemoryFull, actions);
+                self.notify_refusal(&task, Refusal::MemoryFull, actions);
                 None
             }
             Err(known) => {
@@ -49,7 +49,7 @@ impl<D: Demand> Node<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) {
-        if let Some(Held { task, place }) = self.accept(now, task, actions) {
+        if let Some(HeldTask { task, place }) = self.accept(now, task, actions) {
             let queued = Queued { task, hops, place };
             self.queue.push(task.remaining, queued);
             if self.queue.len() >= self.settings.limits.queue {
@@ -73,9 +73,9 @@ impl<D: Demand> Node<D> {
                 actions.push(Action::Global(ToGlobal::Bounce(on, self.report())));
             }
             // Nobody knows any more what became of it there.
-            State::Forwarded(_) | State::Bounced(_) => tell_broken(task, actions),
-            State::Started => self.tell_start(task, actions),
-            State::Refused(refusal) => self.tell_refusal(task, refusal, actions),
+            State::Forwarded(_) | State::Bounced(_) => notify_broken_chain(task, actions),
+            State::Started => self.notify_start(task, actions),
+            State::Refused(refusal) => self.notify_refusal(task, refusal, actions),
         }
     }
 
@@ -87,13 +87,13 @@ impl<D: Demand> Node<D> {
         actions: &mut Vec<Action<D>>,
     ) {
         if self.peers.is_lost(to) {
-            tell_broken(task, actions);
+            notify_broken_chain(task, actions);
         } else {
             actions.push(Action::Node(to, message));
         }
     }
 
-    fn tell_start(&self, task: &Task<D>, actions: &mut Vec<Action<D>>) {
+    fn notify_start(&self, task: &Task<D>, actions: &mut Vec<Action<D>>) {
         actions.push(Action::Submitter(ToSubmitter::Started {
             id: task.id,
             attempt: task.attempt,
@@ -101,7 +101,7 @@ impl<D: Demand> Node<D> {
         }));
     }
 
-    fn tell_refusal(&self, task: &Task<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
+    fn notify_refusal(&self, task: &Task<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
         actions.push(Action::Submitter(ToSubmitter::Refused {
             id: task.id,
             attempt: task.attempt,
@@ -111,7 +111,7 @@ impl<D: Demand> Node<D> {
 
     /// Remembers the decision about a task that this node holds.
     #[inline]
-    pub(super) fn decide(&mut self, held: &Held<D>, state: State) {
+    pub(super) fn decide(&mut self, held: &HeldTask<D>, state: State) {
         let record = Record {
             state,
             ..queued(&held.task)
@@ -121,7 +121,7 @@ impl<D: Demand> Node<D> {
 
     /// Starts the task here if it fits; false otherwise.
     #[inline]
-    fn start(&mut self, held: &Held<D>, stage: Stage, actions: &mut Vec<Action<D>>) -> bool {
+    fn start(&mut self, held: &HeldTask<D>, stage: Stage, actions: &mut Vec<Action<D>>) -> bool {
         let Some(running) = self.ledger.start(held.task.demand) else {
             return false;
         };
@@ -132,7 +132,7 @@ impl<D: Demand> Node<D> {
             stage,
             running,
         });
-        self.tell_start(&held.task, actions);
+        self.notify_start(&held.task, actions);
         true
     }
 
@@ -162,7 +162,7 @@ impl<D: Demand> Node<D> {
         if self.memory.at(place, task.id) != Some(queued(&task)) {
             return;
         }
-        let held = Held { task, place };
+        let held = HeldTask { task, place };
         let stage = if hops == 0 { Stage::Local } else { Stage::Hint };
         if self.settings.policy != Policy::LateBinding && self.start(&held, stage, actions) {
             return;
@@ -176,7 +176,13 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    fn hint(&mut self, held: &Held<D>, hops: u8, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
+    fn hint(
+        &mut self,
+        held: &HeldTask<D>,
+        hops: u8,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) {
         let best = if hops < self.settings.hint_hops {
             let (sample, spread) = (self.settings.hint_sample, self.settings.hint_spread);
             self.hints
@@ -195,7 +201,7 @@ impl<D: Demand> Node<D> {
     }
 
     /// Sends the task to the global scheduler.
-    pub(super) fn forward(&mut self, held: &Held<D>, actions: &mut Vec<Action<D>>) {
+    pub(super) fn forward(&mut self, held: &HeldTask<D>, actions: &mut Vec<Action<D>>) {
         self.decide(held, State::Forwarded(self.term));
         let message = ToGlobal::Forward(held.task.passed_on(held.task.leg), self.term);
         actions.push(Action::Global(message));
@@ -203,12 +209,12 @@ impl<D: Demand> Node<D> {
 
     pub(super) fn refuse(
         &mut self,
-        held: &Held<D>,
+        held: &HeldTask<D>,
         refusal: Refusal,
         actions: &mut Vec<Action<D>>,
     ) {
         self.decide(held, State::Refused(refusal));
-        self.tell_refusal(&held.task, refusal, actions);
+        self.notify_refusal(&held.task, refusal, actions);
     }
 
     /// The task for which resources were reserved arrives. If its lease has ended and it no longer fits, it is sent on.
@@ -267,7 +273,7 @@ const fn queued<D>(task: &Task<D>) -> Record {
     }
 }
 
-fn tell_broken<D>(task: &Task<D>, actions: &mut Vec<Action<D>>) {
+fn notify_broken_chain<D>(task: &Task<D>, actions: &mut Vec<Action<D>>) {
     actions.push(Action::Submitter(ToSubmitter::Broken {
         id: task.id,
         attempt: task.attempt,

@@ -3,7 +3,7 @@
 use fdn_core::Millis;
 use rand::Rng;
 
-use super::{Held, Node, State};
+use super::{HeldTask, Node, State};
 use crate::instance::demand::Demand;
 use crate::instance::message::{Action, NodeIndex, Probe, Refusal, TaskId, ToNode};
 use crate::instance::settings::Policy;
@@ -11,8 +11,8 @@ use crate::instance::slab::Slab;
 
 /// A task for which two nodes are being probed.
 #[derive(Clone, Copy, Debug)]
-struct Asking<D> {
-    held: Held<D>,
+struct OpenProbe<D> {
+    held: HeldTask<D>,
     /// The nodes that have not answered.
     open: [Option<NodeIndex>; 2],
     round: u32,
@@ -22,7 +22,7 @@ struct Asking<D> {
 
 /// All tasks being probed, in the order in which their answers are due.
 #[derive(Clone, Debug)]
-pub(super) struct Probing<D>(Slab<Asking<D>>);
+pub(super) struct Probing<D>(Slab<OpenProbe<D>>);
 
 impl<D: Copy> Probing<D> {
     pub(super) fn new(limit: usize) -> Self {
@@ -40,13 +40,13 @@ impl<D: Copy> Probing<D> {
     /// The slot of a task whose answers are overdue; `None` if none is.
     #[inline]
     pub(super) fn overdue(&self, now: Millis) -> Option<u32> {
-        let (slot, asking) = self.0.first()?;
-        (asking.due <= now).then_some(slot)
+        let (slot, open_probe) = self.0.first()?;
+        (open_probe.due <= now).then_some(slot)
     }
 
     pub(super) fn next_due(&self) -> Option<Millis> {
-        let (_, asking) = self.0.first()?;
-        asking.due.is_finite().then_some(asking.due)
+        let (_, open_probe) = self.0.first()?;
+        open_probe.due.is_finite().then_some(open_probe.due)
     }
 }
 
@@ -59,25 +59,25 @@ impl<D: Demand> Node<D> {
     pub(super) fn ask(
         &mut self,
         now: Millis,
-        held: &Held<D>,
+        held: &HeldTask<D>,
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) {
         if self.probing.0.is_full() {
-            return self.nobody_has_room(held, actions);
+            return self.handle_no_room(held, actions);
         }
-        let asking = Asking {
+        let open_probe = OpenProbe {
             held: *held,
             open: self.peers.two(rng),
             round: 1,
             due: self.answers_due(now),
         };
-        if asking.open[0].is_none() {
-            return self.nobody_has_room(held, actions);
+        if open_probe.open[0].is_none() {
+            return self.handle_no_room(held, actions);
         }
-        if let Some(slot) = self.probing.0.push(asking) {
+        if let Some(slot) = self.probing.0.push(open_probe) {
             self.decide(held, State::Probing(slot));
-            self.send_probes(&asking, actions);
+            self.send_probes(&open_probe, actions);
         }
     }
 
@@ -89,9 +89,9 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    fn send_probes(&self, asking: &Asking<D>, actions: &mut Vec<Action<D>>) {
-        let task = &asking.held.task;
-        for node in asking.open.into_iter().flatten() {
+    fn send_probes(&self, open_probe: &OpenProbe<D>, actions: &mut Vec<Action<D>>) {
+        let task = &open_probe.held.task;
+        for node in open_probe.open.into_iter().flatten() {
             let probe = Probe {
                 id: task.id,
                 attempt: task.attempt,
@@ -107,13 +107,13 @@ impl<D: Demand> Node<D> {
 
     /// Repeats the probes when the submitter sends the task again. Probes that wait for room have no timeout, so nothing else recovers their loss.
     pub(super) fn ask_again(&self, slot: u32, actions: &mut Vec<Action<D>>) {
-        if let (true, Some(asking)) = (self.waits_for_room(), self.probing.0.get(slot)) {
-            self.send_probes(asking, actions);
+        if let (true, Some(open_probe)) = (self.waits_for_room(), self.probing.0.get(slot)) {
+            self.send_probes(open_probe, actions);
         }
     }
 
     /// No node has answered yes in time: probes two new nodes, forwards the task to the global scheduler, or refuses it, as the policy says.
-    pub(super) fn all_said_no(
+    pub(super) fn all_refused(
         &mut self,
         now: Millis,
         slot: u32,
@@ -121,29 +121,29 @@ impl<D: Demand> Node<D> {
         actions: &mut Vec<Action<D>>,
     ) {
         let due = self.answers_due(now);
-        let Some(asking) = self.probing.0.get_mut(slot) else {
+        let Some(open_probe) = self.probing.0.get_mut(slot) else {
             return;
         };
         let asks_on = matches!(
             self.settings.policy,
             Policy::ReProbing | Policy::LateBinding
         );
-        if asks_on && asking.round < self.settings.rounds {
-            asking.round += 1;
-            asking.due = due;
-            asking.open = self.peers.two(rng);
-            if asking.open[0].is_some() {
-                let asking = *asking;
+        if asks_on && open_probe.round < self.settings.rounds {
+            open_probe.round += 1;
+            open_probe.due = due;
+            open_probe.open = self.peers.two(rng);
+            if open_probe.open[0].is_some() {
+                let open_probe = *open_probe;
                 self.probing.0.renew(slot);
-                return self.send_probes(&asking, actions);
+                return self.send_probes(&open_probe, actions);
             }
         }
-        let held = asking.held;
+        let held = open_probe.held;
         self.probing.remove(slot);
-        self.nobody_has_room(&held, actions);
+        self.handle_no_room(&held, actions);
     }
 
-    fn nobody_has_room(&mut self, held: &Held<D>, actions: &mut Vec<Action<D>>) {
+    fn handle_no_room(&mut self, held: &HeldTask<D>, actions: &mut Vec<Action<D>>) {
         match self.settings.policy {
             Policy::LocalProbeGlobal | Policy::Hints | Policy::BottomUp => {
                 self.forward(held, actions);
@@ -155,7 +155,7 @@ impl<D: Demand> Node<D> {
     }
 
     /// Counts a lost node's answer as no.
-    pub(super) fn count_as_no(
+    pub(super) fn count_as_refusal(
         &mut self,
         now: Millis,
         node: NodeIndex,
@@ -163,8 +163,8 @@ impl<D: Demand> Node<D> {
         actions: &mut Vec<Action<D>>,
     ) {
         for slot in 0..self.probing.0.slots() {
-            if let Some(asking) = self.probing.0.get(slot) {
-                let key = (asking.held.task.id, asking.held.task.attempt);
+            if let Some(open_probe) = self.probing.0.get(slot) {
+                let key = (open_probe.held.task.id, open_probe.held.task.attempt);
                 self.replied(now, key, node, false, rng, actions);
             }
         }
@@ -198,24 +198,24 @@ impl<D: Demand> Node<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) {
-        let Some(asking) = self.probing.0.get_mut(slot) else {
+        let Some(open_probe) = self.probing.0.get_mut(slot) else {
             return;
         };
         if yes {
             // The first yes wins, even one of an earlier round: the resources are reserved.
-            let held = asking.held;
+            let held = open_probe.held;
             self.probing.remove(slot);
             self.decide(&held, State::Assigned(from));
             let message = ToNode::Assign(held.task.passed_on(held.task.leg));
             actions.push(Action::Node(from, message));
             return;
         }
-        let Some(open) = asking.open.iter_mut().find(|open| **open == Some(from)) else {
+        let Some(open) = open_probe.open.iter_mut().find(|open| **open == Some(from)) else {
             return;
         };
         *open = None;
-        if asking.open == [None, None] {
-            self.all_said_no(now, slot, rng, actions);
+        if open_probe.open == [None, None] {
+            self.all_refused(now, slot, rng, actions);
         }
     }
 

@@ -65,7 +65,7 @@ struct Open<D> {
     /// When the task needs attention; timers of it for other times are stale.
     due: Millis,
     /// Its slot in the window.
-    on_the_way: u32,
+    in_flight: u32,
 }
 
 /// The submitter: see the module.
@@ -140,7 +140,7 @@ impl<D: Demand> Submitter<D> {
             phase: Phase::Held,
             pause: self.settings.resend,
             due: Millis::INFINITY,
-            on_the_way: HELD,
+            in_flight: HELD,
         };
         let slot = match self.vacant.pop() {
             Some(slot) => {
@@ -324,7 +324,7 @@ impl<D: Demand> Submitter<D> {
         let slot = self.slot(id).ok()?;
         self.index.remove(id, slot);
         if let Some(open) = self.open[slot as usize].take() {
-            self.window.settled(open.on_the_way);
+            self.window.settled(open.in_flight);
         }
         self.vacant.push(slot);
         Some(())
@@ -356,7 +356,7 @@ impl<D: Demand> Submitter<D> {
         if let Some(open) = &mut self.open[slot as usize] {
             let id = open.task.id;
             if matches!(open.phase, Phase::Held) {
-                open.on_the_way = self.window.sent(now, id);
+                open.in_flight = self.window.sent(now, id);
             }
             open.phase = Phase::Sent(first);
             open.pause = self.settings.resend;

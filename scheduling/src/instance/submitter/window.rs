@@ -16,7 +16,7 @@ pub(super) const HELD: u32 = u32::MAX - 1;
 
 /// A task in flight, and since when.
 #[derive(Clone, Copy, Debug)]
-struct OnTheWay {
+struct InFlightTask {
     id: TaskId,
     since: Millis,
 }
@@ -29,7 +29,7 @@ pub(super) struct Window {
     /// The number of held tasks.
     held: usize,
     /// In the order of sending.
-    on_the_way: Slab<OnTheWay>,
+    in_flight: Slab<InFlightTask>,
     /// The most held tasks; when the queue has grown to twice as many, expired ones are removed.
     limit: usize,
 }
@@ -39,15 +39,15 @@ impl Window {
         Self {
             queue: ShortestFirst::with_capacity(0),
             held: 0,
-            on_the_way: Slab::new(window.clamp(1, limit.max(1))),
+            in_flight: Slab::new(window.clamp(1, limit.max(1))),
             limit,
         }
     }
 
     /// Notes a task that is sent for the first time, and returns its slot.
     pub(super) fn sent(&mut self, now: Millis, id: TaskId) -> u32 {
-        let on_the_way = OnTheWay { id, since: now };
-        self.on_the_way.push(on_the_way).unwrap_or(UNCOUNTED)
+        let in_flight = InFlightTask { id, since: now };
+        self.in_flight.push(in_flight).unwrap_or(UNCOUNTED)
     }
 
     /// Frees the slot of a settled task.
@@ -55,13 +55,13 @@ impl Window {
         if place == HELD {
             self.held -= 1;
         } else {
-            self.on_the_way.remove(place);
+            self.in_flight.remove(place);
         }
     }
 
     /// When the first task in flight ceases to count; `None` if no task is held back.
     pub(super) fn next_timer(&self, patience: Millis) -> Option<Millis> {
-        let (_, first) = self.on_the_way.first().filter(|_| self.held > 0)?;
+        let (_, first) = self.in_flight.first().filter(|_| self.held > 0)?;
         Some(first.since + patience).filter(|at| at.is_finite())
     }
 }
@@ -75,8 +75,8 @@ impl<D: Demand> Submitter<D> {
 
     /// Whether the window allows one more task in flight.
     pub(super) fn may_send(&mut self, now: Millis) -> bool {
-        self.lose_patience(now);
-        !self.window.on_the_way.is_full()
+        self.expire_in_flight(now);
+        !self.window.in_flight.is_full()
     }
 
     /// Holds a task back; its timer is its deadline.
@@ -124,16 +124,16 @@ impl<D: Demand> Submitter<D> {
     }
 
     /// Stops counting tasks that have been unanswered for longer than `patience`.
-    fn lose_patience(&mut self, now: Millis) {
-        while let Some((place, first)) = self.window.on_the_way.first()
+    fn expire_in_flight(&mut self, now: Millis) {
+        while let Some((place, first)) = self.window.in_flight.first()
             && first.since + self.settings.patience <= now
         {
             let id = first.id;
-            self.window.on_the_way.remove(place);
+            self.window.in_flight.remove(place);
             if let Ok(slot) = self.slot(id)
                 && let Some(open) = &mut self.open[slot as usize]
             {
-                open.on_the_way = UNCOUNTED;
+                open.in_flight = UNCOUNTED;
             }
         }
     }

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use fdn_core::{Millis, Resources};
 
-use super::super::calendar::{Calendar, Held, Wanted, resize};
+use super::super::calendar::{Calendar, HeldResources, SlotRequest, resize};
 use super::super::model::ClusterIndex;
 use super::super::plan::Placement;
 use super::super::problem::{Hold, Problem};
@@ -89,14 +89,14 @@ impl Decoder {
     ) -> Option<f64> {
         let demand = &problem.dag().task(task).demand;
         let hold = problem.options().hold;
-        let held = (hold == Hold::Task).then(|| Held {
+        let held = (hold == Hold::Task).then(|| HeldResources {
             demand,
             free: &problem.clusters()[cluster].free,
         });
         let ready = self.ready(problem, task, cluster);
         let work = problem.work(task, ClusterIndex::new(cluster)).get();
         let site = &mut self.sites[cluster];
-        let start = site.earliest(&Wanted { ready, work, held });
+        let start = site.earliest(&SlotRequest { ready, work, held });
         let finish = start + work;
         if !finish.is_finite() {
             return None;

@@ -61,7 +61,7 @@ impl State {
 
     /// Starts from a plan of the problem.
     pub(super) fn begin(&mut self, problem: &Problem<'_>, plan: &Plan) {
-        let barred = problem.barrier();
+        let barred = problem.cluster_exclusion();
         self.usable.clear();
         let open = |p: &usize| barred(*p).is_none();
         self.usable

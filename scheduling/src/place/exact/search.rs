@@ -67,7 +67,7 @@ impl<'p> Search<'p> {
     pub(super) fn new(problem: &'p Problem<'p>, nodes_max: u64) -> Self {
         let dag = problem.dag();
         let hold = problem.options().hold;
-        let barred = problem.barred();
+        let barred = problem.cluster_exclusions();
         let open = |p: usize| barred[p].is_none();
         let site = |p: usize| Site::new(&problem.clusters()[p], dag.len(), hold);
         let sites = (0..barred.len()).map(|p| open(p).then(|| site(p)));

@@ -14,7 +14,7 @@ fn free_from(times: &[f64]) -> Timeline {
 }
 
 fn earliest(timeline: &Timeline, ready: f64, work: f64) -> f64 {
-    timeline.earliest(&Wanted {
+    timeline.earliest(&SlotRequest {
         ready,
         work,
         held: None,
@@ -85,11 +85,11 @@ fn held_resources_move_the_start_to_where_they_are_free() {
     timeline.occupy(4.0, 8.0, mib(30));
     let fit = |timeline: &Timeline, demand, ready, work| {
         let (demand, free) = (mib(demand), mib(100));
-        let held = Some(Held {
+        let held = Some(HeldResources {
             demand: &demand,
             free: &free,
         });
-        timeline.earliest(&Wanted { ready, work, held })
+        timeline.earliest(&SlotRequest { ready, work, held })
     };
     assert_eq!(fit(&timeline, 10, 0.0, 50.0), 0.0);
     // 40 fit beside 60, but only until the second starts.
@@ -113,11 +113,11 @@ fn what_earlier_jobs_hold_while_they_run_counts() {
     let mut timeline = Timeline::default();
     timeline.begin(&slots);
     let (demand, free) = (mib(50), mib(100));
-    let held = Some(Held {
+    let held = Some(HeldResources {
         demand: &demand,
         free: &free,
     });
-    let at = |ready, work| timeline.earliest(&Wanted { ready, work, held });
+    let at = |ready, work| timeline.earliest(&SlotRequest { ready, work, held });
     assert_eq!(
         (at(0.0, 4.0), at(0.0, 5.0), at(5.0, 1.0)),
         (0.0, 10.0, 10.0)
@@ -173,8 +173,8 @@ proptest! {
             let demand = if hold { demand } else { 0 };
             let (ready, work, free) = (f64::from(ready), f64::from(work), 100);
             let (wants, has) = (mib(demand), mib(free));
-            let held = hold.then_some(Held { demand: &wants, free: &has });
-            let start = timeline.earliest(&Wanted { ready, work, held });
+            let held = hold.then_some(HeldResources { demand: &wants, free: &has });
+            let start = timeline.earliest(&SlotRequest { ready, work, held });
             prop_assert_eq!(start, slow(&taken, &runs, (ready, work, demand), free));
             let slot = timeline.occupy(start, start + work, wants);
             if work > 0.0 {

@@ -2,8 +2,8 @@
 
 use fdn_core::{Coded, ErrorCode, Millis, Resources};
 use fdn_scheduling::commit::{
-    Entry, List, Presence, Refusal, Score, Settings, Submitted, Ticket, Verdict, Version,
-    Whereabouts,
+    ContainerState, Entry, List, Presence, Refusal, Score, Settings, Submitted, Ticket, Verdict,
+    Version,
 };
 
 use super::{committer, container, next_list, node, placed, size};
@@ -40,11 +40,11 @@ fn handing_a_container_in_again_tells_where_it_is() {
     let one = container(1, size(1, 1));
     let known = |at| Ok(Submitted::Known(at));
     committer.submit(one).expect("room");
-    assert_eq!(committer.submit(one), known(Whereabouts::Pending));
+    assert_eq!(committer.submit(one), known(ContainerState::Pending));
     let list = next_list(&mut committer, 0.0).expect("pending");
-    assert_eq!(committer.submit(one), known(Whereabouts::Out));
+    assert_eq!(committer.submit(one), known(ContainerState::Out));
     committer.commit(&list);
-    assert_eq!(committer.submit(one), known(Whereabouts::On(node(0))));
+    assert_eq!(committer.submit(one), known(ContainerState::On(node(0))));
     assert_eq!(committer.take(Millis::ZERO), None, "committed once");
 }
 
@@ -133,13 +133,13 @@ fn who_finds_no_room_anywhere_waits_and_gets_the_first_that_fits() {
         let list = next_list(&mut committer, 0.0).expect("pending");
         committer.commit(&list);
     }
-    assert_eq!(committer.count(Whereabouts::Waiting), 2);
+    assert_eq!(committer.count(ContainerState::Waiting), 2);
 
     // 2 leaves: 4, which has waited longest, does not fit into what is free; 5 does.
     let mut served = Vec::new();
     let id = |n| container(n, small).id;
     let was = committer.release(id(2), &mut served);
-    assert_eq!(was, Some(Whereabouts::On(node(1))));
+    assert_eq!(was, Some(ContainerState::On(node(1))));
     let moved: Vec<_> = served.iter().map(|placed| placed.container.id).collect();
     assert_eq!((moved, served[0].node), (vec![id(5)], node(1)));
 
@@ -190,7 +190,7 @@ fn a_container_that_leaves_while_it_is_out_is_never_placed() {
     let list = next_list(&mut committer, 0.0).expect("pending");
     assert_eq!(
         committer.release(one.id, &mut Vec::new()),
-        Some(Whereabouts::Out)
+        Some(ContainerState::Out)
     );
     // Its place in the table is another's now.
     committer.submit(container(2, size(1, 1))).expect("room");
@@ -218,7 +218,7 @@ fn a_draining_node_keeps_what_it_has_and_takes_nothing() {
     let list = next_list(&mut committer, 0.0).expect("pending");
     assert!(committer.drain_node(node(0)));
     assert_eq!(committer.commit(&list).verdict, Verdict::Returned);
-    assert_eq!(committer.count(Whereabouts::On(node(0))), 1);
+    assert_eq!(committer.count(ContainerState::On(node(0))), 1);
     assert!(committer.resume_node(node(0), &mut Vec::new()));
     let list = next_list(&mut committer, 0.0).expect("pending");
     placed(&committer.commit(&list));

@@ -9,7 +9,7 @@ mod view;
 
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Commit, Committer, Container, LeastRequested, List, Look, NodeIndex, Placed,
+    Choice, Commit, Committer, Container, LeastRequested, List, NodeIndex, NodeSelection, Placed,
     PreScheduler, Settings, Ties, Verdict, View,
 };
 use rand::SeedableRng;
@@ -52,7 +52,7 @@ fn committer(settings: Settings, capacities: &[Resources]) -> Committer<LeastReq
 fn serial_like(length: usize) -> PreScheduler<LeastRequested> {
     let choice = Choice {
         length,
-        look: Look::All,
+        selection: NodeSelection::All,
         ties: Ties::Node,
     };
     PreScheduler::new(LeastRequested, choice)

@@ -2,7 +2,7 @@
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, LeastRequested, List, Look, PreScheduler, Settings, Ties, Verdict, View,
+    Choice, LeastRequested, List, NodeSelection, PreScheduler, Settings, Ties, Verdict, View,
 };
 use proptest::prelude::*;
 
@@ -70,7 +70,7 @@ proptest! {
         let vectors: Vec<Resources> = capacity.iter().copied().map(vector).collect();
         let mut committer = committer(settings, &vectors);
         let mut serial = Serial { used: vec![[0, 0]; capacity.len()], capacity };
-        let choice = Choice { length, look: Look::All, ties: Ties::Node };
+        let choice = Choice { length, selection: NodeSelection::All, ties: Ties::Node };
         let mut pre_scheduler = PreScheduler::new(LeastRequested, choice);
         let (mut view, mut list, mut rng) = (View::default(), List::default(), rng(0));
         let mut live: Vec<(u128, usize, [u64; 2])> = Vec::new();

@@ -2,8 +2,8 @@
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::commit::{
-    Assignment, Choice, LeastRequested, List, Look, NodeRecord, PreScheduler, Score, Scoring,
-    Settings, Ties, Version,
+    Assignment, Choice, LeastRequested, List, NodeRecord, NodeSelection, PreScheduler, Score,
+    Scoring, Settings, Ties, Version,
 };
 use proptest::prelude::*;
 
@@ -35,23 +35,24 @@ fn nodes() -> impl Strategy<Value = Vec<NodeRecord>> {
     prop::collection::vec(node, 0..40)
 }
 
-fn look() -> impl Strategy<Value = Look> {
+fn selection() -> impl Strategy<Value = NodeSelection> {
     prop_oneof![
-        Just(Look::All),
-        (0usize..50).prop_map(Look::Sample),
-        (1u32..6).prop_map(|hands| Look::Dealt { hands }),
-        (1u32..6).prop_flat_map(|of| (0..of).prop_map(move |index| Look::Part { index, of })),
+        Just(NodeSelection::All),
+        (0usize..50).prop_map(NodeSelection::Sample),
+        (1u32..6).prop_map(|hands| NodeSelection::Dealt { hands }),
+        (1u32..6)
+            .prop_flat_map(|of| (0..of).prop_map(move |index| NodeSelection::Part { index, of })),
     ]
 }
 
 proptest! {
     #[test]
     fn a_list_names_the_best_nodes_with_room_as_they_were(
-        nodes in nodes(), length in 0usize..12, look in look(), random in any::<bool>(), seed in any::<u64>(),
+        nodes in nodes(), length in 0usize..12, selection in selection(), random in any::<bool>(), seed in any::<u64>(),
     ) {
         let ties = if random { Ties::Random } else { Ties::Node };
         let demand = size(1, 1);
-        let list = list(Choice { length, look, ties }, &nodes, demand, seed);
+        let list = list(Choice { length, selection, ties }, &nodes, demand, seed);
 
         let mut names: Vec<usize> = list.entries.iter().map(|entry| entry.node.get()).collect();
         for entry in &list.entries {
@@ -63,9 +64,9 @@ proptest! {
         prop_assert!(list.entries.is_sorted_by_key(|entry| std::cmp::Reverse(entry.score)));
 
         // Every node with room that is looked at, scored and sorted by the rule itself.
-        let is_seen = |n: usize| match look {
-            Look::Part { index, of } => n % of as usize == index as usize,
-            Look::All | Look::Sample(_) | Look::Dealt { .. } => true,
+        let is_seen = |n: usize| match selection {
+            NodeSelection::Part { index, of } => n % of as usize == index as usize,
+            NodeSelection::All | NodeSelection::Sample(_) | NodeSelection::Dealt { .. } => true,
         };
         let mut all: Vec<(std::cmp::Reverse<Score>, usize)> = (0..nodes.len())
             .filter(|&n| is_seen(n) && nodes[n].has_room(&demand))
@@ -73,15 +74,15 @@ proptest! {
             .collect();
         all.sort();
         let limit = if length == 0 { usize::MAX } else { length };
-        match look {
-            Look::Sample(size) if size < nodes.len() => {
+        match selection {
+            NodeSelection::Sample(size) if size < nodes.len() => {
                 prop_assert!(names.len() <= limit.min(size));
             }
             // Which hand it is depends on the attempt; all hands together are all nodes.
-            Look::Dealt { hands } => {
+            NodeSelection::Dealt { hands } => {
                 prop_assert!(names.len() <= limit.min(nodes.len().div_ceil(hands as usize)));
             }
-            Look::All | Look::Sample(_) | Look::Part { .. } => {
+            NodeSelection::All | NodeSelection::Sample(_) | NodeSelection::Part { .. } => {
                 all.truncate(limit);
                 let scores: Vec<Score> = list.entries.iter().map(|entry| entry.score).collect();
                 let best: Vec<Score> = all.iter().map(|(score, _)| score.0).collect();
@@ -113,9 +114,9 @@ fn firsts(choice: Choice, nodes: usize, lists: u64) -> Vec<u32> {
 
 #[test]
 fn like_nodes_are_named_first_equally_often() {
-    for look in [Look::All, Look::Sample(5)] {
+    for selection in [NodeSelection::All, NodeSelection::Sample(5)] {
         let choice = Choice {
-            look,
+            selection,
             ..Choice::default()
         };
         // 20 nodes, 8000 lists: 400 each, give or take five standard deviations.
@@ -131,7 +132,7 @@ fn like_nodes_are_named_first_equally_often() {
 fn lists_of_one_deal_have_no_node_in_common() {
     let mut committer = committer(Settings::default(), &vec![size(4, 4); 100]);
     let choice = Choice {
-        look: Look::Dealt { hands: 10 },
+        selection: NodeSelection::Dealt { hands: 10 },
         ..Choice::default()
     };
     let mut pre_scheduler = PreScheduler::new(LeastRequested, choice);

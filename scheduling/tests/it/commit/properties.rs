@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fdn_core::{InstanceId, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Committer, Container, LeastRequested, List, Look, Placed, PreScheduler, Presence,
-    Settings, Ties, Verdict, Version, View, Whereabouts,
+    Choice, Committer, Container, ContainerState, LeastRequested, List, NodeSelection, Placed,
+    PreScheduler, Presence, Settings, Ties, Verdict, Version, View,
 };
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
@@ -100,23 +100,24 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let choice = |look, ties| Choice {
+        let choice = |selection, ties| Choice {
             length: 2,
-            look,
+            selection,
             ties,
         };
-        let part = Look::Part { index: 1, of: 2 };
+        let part = NodeSelection::Part { index: 1, of: 2 };
         let choices = [
-            (Look::All, Ties::Node),
-            (Look::Sample(3), Ties::Random),
+            (NodeSelection::All, Ties::Node),
+            (NodeSelection::Sample(3), Ties::Random),
             (part, Ties::Random),
-            (Look::Dealt { hands: 2 }, Ties::Node),
+            (NodeSelection::Dealt { hands: 2 }, Ties::Node),
         ];
         Self {
             committer: committer(BOUNDS, &[size(3, 9), size(5, 9), size(4, 9)]),
             views: Default::default(),
-            pre_schedulers: choices
-                .map(|(look, ties)| PreScheduler::new(LeastRequested, choice(look, ties))),
+            pre_schedulers: choices.map(|(selection, ties)| {
+                PreScheduler::new(LeastRequested, choice(selection, ties))
+            }),
             rng: rng(11),
             now: Millis::ZERO,
             under_way: Vec::new(),
@@ -143,7 +144,7 @@ impl World {
                 let id = container(number, size(0, 0)).id;
                 let was = committer.release(id, &mut placed);
                 let ran = self.running.remove(&id).is_some();
-                assert_eq!(ran, matches!(was, Some(Whereabouts::On(_))));
+                assert_eq!(ran, matches!(was, Some(ContainerState::On(_))));
             }
             Event::Refuse { number, cores } => {
                 let id = container(number, size(0, 0)).id;
@@ -259,7 +260,7 @@ impl World {
     fn own(&self, n: usize) -> Resources {
         self.committer
             .containers()
-            .filter(|(_, at)| matches!(at, Whereabouts::On(on) if on.get() == n))
+            .filter(|(_, at)| matches!(at, ContainerState::On(on) if on.get() == n))
             .fold(Resources::default(), |sum, (container, _)| {
                 sum.saturating_add(&container.demand)
             })
@@ -278,8 +279,8 @@ impl World {
             .committer
             .containers()
             .filter_map(|(container, at)| match at {
-                Whereabouts::On(node) => Some((container.id, node.get())),
-                Whereabouts::Pending | Whereabouts::Out | Whereabouts::Waiting => None,
+                ContainerState::On(node) => Some((container.id, node.get())),
+                ContainerState::Pending | ContainerState::Out | ContainerState::Waiting => None,
             })
             .collect();
         assert_eq!(on, self.running);
@@ -287,9 +288,12 @@ impl World {
             let fits = records
                 .iter()
                 .any(|record| record.has_room(&container.demand));
-            assert!(!(at == Whereabouts::Waiting && fits), "waits beside room");
+            assert!(
+                !(at == ContainerState::Waiting && fits),
+                "waits beside room"
+            );
         }
-        assert!(self.committer.count(Whereabouts::Out) <= BOUNDS.in_flight_max);
+        assert!(self.committer.count(ContainerState::Out) <= BOUNDS.in_flight_max);
         assert!(self.committer.containers().count() <= BOUNDS.containers_max);
     }
 }

@@ -81,7 +81,7 @@ macro_rules! properties {
                     }
                 }
                 for node in cluster.live() {
-                    prop_assert_eq!(node.asking(), 0, "no question stays open");
+                    prop_assert_eq!(node.open_probes(), 0, "no question stays open");
                     prop_assert_eq!(node.reserved(), Slots(0));
                 }
             }

@@ -89,7 +89,7 @@ fn waiting_tasks_go_shortest_first_as_room_is_released() {
 #[test]
 fn a_notice_that_has_not_seen_a_placement_does_not_hide_it() {
     let mut global = Global::new(&[Slots(2)], settings());
-    let believed = |global: &Global<Slots>| global.believed(NodeIndex(0));
+    let believed = |global: &Global<Slots>| global.assumed_free(NodeIndex(0));
     assert_eq!(hears(&mut global, forward(1, 1.0)), [(1, 0, 1)]);
     hears(&mut global, ToGlobal::Notice(report(0, 5, Slots(2), 0)));
     assert_eq!(believed(&global), Slots(1), "one is under way");
@@ -121,7 +121,7 @@ fn a_bounce_corrects_the_view_and_the_task_goes_elsewhere() {
     };
     let bounce = ToGlobal::Bounce(back, report(0, 7, Slots(0), 1));
     assert_eq!(hears(&mut global, bounce), [(1, 1, 1)]);
-    assert_eq!(global.believed(NodeIndex(0)), Slots(0));
+    assert_eq!(global.assumed_free(NodeIndex(0)), Slots(0));
     assert_eq!(
         hears(&mut global, bounce),
         [(1, 1, 1)],

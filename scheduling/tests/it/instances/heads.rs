@@ -60,7 +60,7 @@ fn hears(global: &mut Global<Slots>, message: ToGlobal<Slots>) -> Actions {
 fn a_new_one_places_nothing_until_nodes_have_said_what_is_free() {
     let mut global = Global::take_over(&[Slots(2)], NEW, settings());
     assert_eq!(global.term(), NEW);
-    assert_eq!(global.believed(NodeIndex(0)), Slots(0));
+    assert_eq!(global.assumed_free(NodeIndex(0)), Slots(0));
     assert_eq!(hears(&mut global, ToGlobal::Forward(task(1), NEW)), []);
     assert_eq!(global.waiting(), 1, "a node is large enough for it");
     let old = ToGlobal::Notice(report(7, 2, Term(0), 9));
@@ -68,7 +68,11 @@ fn a_new_one_places_nothing_until_nodes_have_said_what_is_free() {
     let notice = ToGlobal::Notice(report(7, 2, NEW, 0));
     let placed = Action::Node(NodeIndex(0), ToNode::Place(task(2), NEW, 1));
     assert_eq!(hears(&mut global, notice), [placed]);
-    assert_eq!(global.believed(NodeIndex(0)), Slots(1), "one is under way");
+    assert_eq!(
+        global.assumed_free(NodeIndex(0)),
+        Slots(1),
+        "one is under way"
+    );
 }
 
 #[test]
@@ -79,7 +83,7 @@ fn what_was_sent_to_another_one_is_not_decided_again() {
     let bounce = ToGlobal::Bounce(task(3), report(9, 0, Term(0), 4));
     assert_eq!(hears(&mut global, bounce), []);
     assert_eq!((global.waiting(), global.remembered()), (0, 0));
-    assert_eq!(global.believed(NodeIndex(0)), Slots(2));
+    assert_eq!(global.assumed_free(NodeIndex(0)), Slots(2));
     // One that was replaced does nothing for those who follow the new one.
     let mut old = Global::new(&[Slots(2)], settings());
     assert_eq!(hears(&mut old, ToGlobal::Forward(task(1), NEW)), []);

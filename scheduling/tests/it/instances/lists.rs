@@ -1,7 +1,7 @@
 //! The global scheduler with pre-schedulers: what it hands out, and what becomes of the lists.
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
-use fdn_scheduling::commit::{Choice, List, PreScheduler, Ties, View, Wanted};
+use fdn_scheduling::commit::{Choice, List, ListRequest, PreScheduler, Ties, View};
 use fdn_scheduling::instance::{
     Action, ByRoom, Fence, Global, GlobalSettings, ListSettings, NodeIndex, NodeReport, Task,
     TaskId, Term, ToGlobal, ToNode, ToSubmitter, Verdict,
@@ -89,11 +89,11 @@ impl One {
             .receive(ms(self.now), message, &mut self.actions);
     }
 
-    fn take(&mut self) -> Option<Wanted> {
+    fn take(&mut self) -> Option<ListRequest> {
         self.global.take(ms(self.now), &mut self.actions)
     }
 
-    fn list(&mut self, wanted: &Wanted, reads: bool) -> List {
+    fn list(&mut self, wanted: &ListRequest, reads: bool) -> List {
         if reads {
             self.view
                 .read(self.global.records().expect("it keeps them"));
@@ -101,7 +101,7 @@ impl One {
         let mut list = List::default();
         let records = self.view.records();
         self.scheduler
-            .list_wanted(wanted, records, &mut self.rng, &mut list);
+            .list_for(wanted, records, &mut self.rng, &mut list);
         list
     }
 
@@ -228,7 +228,7 @@ fn no_more_are_out_than_may_be_and_all_count_as_waiting() {
     for id in 1..=6 {
         one.forward(id, size(1, 1), 1.0);
     }
-    let out: Vec<Wanted> = std::iter::from_fn(|| one.take()).collect();
+    let out: Vec<ListRequest> = std::iter::from_fn(|| one.take()).collect();
     assert_eq!(
         (out.len(), one.global.out(), one.global.waiting()),
         (4, 4, 6)
@@ -243,7 +243,7 @@ fn a_task_that_is_fenced_or_expires_while_it_is_out_is_not_placed() {
     let mut one = One::new(&[size(100, 100)], LISTS);
     one.forward(1, size(1, 1), 1.0);
     one.forward(2, size(1, 1), 2.0);
-    let out: Vec<Wanted> = std::iter::from_fn(|| one.take()).collect();
+    let out: Vec<ListRequest> = std::iter::from_fn(|| one.take()).collect();
     let lists: Vec<List> = out.iter().map(|wanted| one.list(wanted, true)).collect();
     let fence = Fence {
         id: TaskId(1),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::Resources;
-use fdn_scheduling::commit::{Choice, List, Look, PreScheduler, Ties, Version, View};
+use fdn_scheduling::commit::{Choice, List, NodeSelection, PreScheduler, Ties, Version, View};
 use fdn_scheduling::instance::{
     Action, ByRoom, Fence, Global, NodeIndex, NodeReport, TaskId, Term, ToGlobal, ToNode,
 };
@@ -69,15 +69,15 @@ struct World {
 impl World {
     fn new() -> Self {
         let capacity = size(9, 9);
-        let choice = |look, ties| Choice {
+        let choice = |selection, ties| Choice {
             length: 2,
-            look,
+            selection,
             ties,
         };
         let choices = [
-            (Look::All, Ties::Node),
-            (Look::Sample(2), Ties::Random),
-            (Look::Dealt { hands: 2 }, Ties::Random),
+            (NodeSelection::All, Ties::Node),
+            (NodeSelection::Sample(2), Ties::Random),
+            (NodeSelection::Dealt { hands: 2 }, Ties::Random),
         ];
         let model = Model {
             reported: capacity,
@@ -86,7 +86,8 @@ impl World {
         Self {
             global: Global::new(&[capacity; 4], settings()).with_lists(LISTS),
             views: Default::default(),
-            schedulers: choices.map(|(look, ties)| PreScheduler::new(ByRoom, choice(look, ties))),
+            schedulers: choices
+                .map(|(selection, ties)| PreScheduler::new(ByRoom, choice(selection, ties))),
             rng: ChaCha8Rng::seed_from_u64(5),
             now: 0.0,
             lists: Vec::new(),
@@ -117,7 +118,7 @@ impl World {
                 if let Some(wanted) = self.global.take(ms(self.now), &mut self.actions) {
                     let mut list = List::default();
                     let records = self.views[who].records();
-                    self.schedulers[who].list_wanted(&wanted, records, &mut self.rng, &mut list);
+                    self.schedulers[who].list_for(&wanted, records, &mut self.rng, &mut list);
                     self.lists.push(list);
                 }
             }
@@ -203,7 +204,7 @@ impl World {
             let record = store.get(node).expect("there are four");
             assert!(record.version() >= self.versions[at], "versions only grow");
             self.versions[at] = record.version();
-            assert_eq!(record.free(), self.global.believed(node), "{node}");
+            assert_eq!(record.free(), self.global.assumed_free(node), "{node}");
         }
         assert!(self.global.out() <= LISTS.in_flight);
     }

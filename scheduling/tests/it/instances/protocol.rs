@@ -178,7 +178,7 @@ fn the_first_yes_gets_the_task_and_a_later_one_is_released() {
         one.reply(1.2, 1, first, true),
         [Action::Node(first, release)]
     );
-    assert_eq!(one.node.asking(), 0);
+    assert_eq!(one.node.open_probes(), 0);
     let again = one.hears(2.0, ToNode::Submit(task(1)));
     assert_eq!(again, [assign], "the assignment may have been lost");
 }

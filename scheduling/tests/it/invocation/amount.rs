@@ -3,7 +3,8 @@
 use fdn_core::MebiBytes;
 use fdn_core::Millis;
 use fdn_scheduling::invocation::{
-    Action, ContainerId, Fixed, FunctionIndex, Guard, Lru, RequestId, Scheduler, Settings, Why,
+    Action, ContainerId, Fixed, FunctionIndex, Guard, Lru, ReleaseReason, RequestId, Scheduler,
+    Settings,
 };
 
 use super::world::{ms, profile};
@@ -155,8 +156,8 @@ fn containers_are_loaded_ahead_while_memory_is_free_and_trimmed_by_age() {
     let order: Vec<_> = rig.actions.iter().collect();
     assert!(
         matches!(order[..], [
-            Action::Release { container: first, why: Why::Surplus, .. },
-            Action::Release { container: second, why: Why::Surplus, .. },
+            Action::Release { container: first, why: ReleaseReason::Surplus, .. },
+            Action::Release { container: second, why: ReleaseReason::Surplus, .. },
         ] if *first == containers[0] && *second == containers[1]),
         "{order:?}"
     );
@@ -190,7 +191,7 @@ fn what_was_found_warm_serves_and_is_kept_by_the_policy() {
     assert!(matches!(
         actions[..],
         [Action::Release {
-            why: Why::Expired,
+            why: ReleaseReason::Expired,
             ..
         }]
     ));
@@ -219,14 +220,18 @@ fn an_idle_container_is_evicted_when_told_so_and_a_busy_one_is_not() {
         finished.expect("running");
     }
     let [first, second, busy] = [0, 1, 2].map(|at| started[at].1);
-    assert_eq!(rig.scheduler.idle_by_standing(), [first, second], "by use");
+    assert_eq!(
+        rig.scheduler.idle_in_eviction_order(),
+        [first, second],
+        "by use"
+    );
     assert!(!rig.scheduler.evict(ms(6.0), busy, &mut rig.actions));
     assert!(rig.actions.is_empty(), "{:?}", rig.actions);
     assert!(rig.scheduler.evict(ms(6.0), second, &mut rig.actions));
     let [
         Action::Release {
             container,
-            why: Why::Evicted,
+            why: ReleaseReason::Evicted,
             ..
         },
     ] = rig.actions[..]
@@ -235,5 +240,5 @@ fn an_idle_container_is_evicted_when_told_so_and_a_busy_one_is_not() {
     };
     assert_eq!(container, second);
     assert!(!rig.scheduler.evict(ms(6.0), second, &mut rig.actions));
-    assert_eq!(rig.scheduler.idle_by_standing(), [first]);
+    assert_eq!(rig.scheduler.idle_in_eviction_order(), [first]);
 }

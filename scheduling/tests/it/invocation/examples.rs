@@ -1,7 +1,7 @@
 //! Worked examples with published numbers.
 
 use fdn_core::Millis;
-use fdn_scheduling::invocation::{Action, Guard, Lru, Order, Settings, Why};
+use fdn_scheduling::invocation::{Action, Guard, Lru, Order, ReleaseReason, Settings};
 
 use super::world::{World, ms, profile};
 
@@ -95,7 +95,7 @@ fn an_invocation_waits_for_its_own_container_rather_than_have_another_one_evicte
             matches!(
                 action,
                 Action::Release {
-                    why: Why::Evicted,
+                    why: ReleaseReason::Evicted,
                     ..
                 }
             )
@@ -162,7 +162,7 @@ fn a_container_past_its_expected_end_is_no_longer_waited_for() {
     assert!(matches!(
         actions[1],
         Action::Release {
-            why: Why::Evicted,
+            why: ReleaseReason::Evicted,
             ..
         }
     ));

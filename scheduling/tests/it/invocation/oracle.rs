@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fdn_core::{MebiBytes, Millis};
 use fdn_scheduling::invocation::{
-    Action, ContainerId, Doing, Fixed, FunctionIndex, Gdsf, Guard, KeepAlive, Lru, Order, Profile,
-    Refusal, RequestId, Scheduler, Settings, Ticket, WorkerIndex,
+    Action, Activity, ContainerId, Fixed, FunctionIndex, Gdsf, Guard, KeepAlive, Lru, Order,
+    Profile, Refusal, RequestId, Scheduler, Settings, Ticket, WorkerIndex,
 };
 use proptest::prelude::*;
 
@@ -234,7 +234,7 @@ impl Pair {
                     number,
                     c.worker.get(),
                     c.memory.get(),
-                    c.doing == Doing::Idle,
+                    c.activity == Activity::Idle,
                 )
             })
             .collect();

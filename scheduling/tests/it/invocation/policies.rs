@@ -1,15 +1,15 @@
 //! Keep-alive policies through the scheduler, and every pair of order and policy.
 
 use fdn_scheduling::invocation::{
-    Action, Fixed, Gdsf, Histogram, HistogramSettings, KeepAlive, Lru, Order, QUANTUM, Settings,
-    Why,
+    Action, Fixed, Gdsf, Histogram, HistogramSettings, KeepAlive, Lru, Order, QUANTUM,
+    ReleaseReason, Settings,
 };
 use proptest::prelude::*;
 
 use super::checker::check;
 use super::world::{World, ms, profile};
 
-fn releases(world: &World) -> Vec<Why> {
+fn releases(world: &World) -> Vec<ReleaseReason> {
     let why = |action: &Action| match action {
         Action::Release { why, .. } => Some(*why),
         _ => None,
@@ -32,7 +32,7 @@ fn the_fixed_policy_keeps_for_its_time_and_the_others_while_there_is_room() {
     world.run_until(159.0);
     assert_eq!((world.seen[1].cold, releases(&world).len()), (false, 0));
     world.run_until(160.0);
-    assert_eq!(releases(&world), [Why::Expired]);
+    assert_eq!(releases(&world), [ReleaseReason::Expired]);
     for policy in [
         Box::new(Lru) as Box<dyn KeepAlive>,
         Box::new(Gdsf::default()),
@@ -139,7 +139,7 @@ fn before_there_are_samples_enough_the_default_time_holds() {
         (0, 1)
     );
     world.run_until(7010.0 + 5000.0);
-    assert_eq!(releases(&world), [Why::Expired]);
+    assert_eq!(releases(&world), [ReleaseReason::Expired]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn what_is_wanted_again_at_once_is_kept_until_the_end_of_its_window() {
     world.run_until(450.0 + 199.0);
     assert_eq!(releases(&world).len(), 0);
     world.run_until(450.0 + 200.0);
-    assert_eq!(releases(&world), [Why::Expired]);
+    assert_eq!(releases(&world), [ReleaseReason::Expired]);
 }
 
 fn orders() -> [Order; 6] {

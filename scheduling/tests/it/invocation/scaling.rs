@@ -1,8 +1,8 @@
 //! A scaler beside the keep-alive policy: what either wants is kept.
 
 use fdn_scheduling::invocation::{
-    Action, Doing, Fixed, FunctionIndex, FunctionState, Gdsf, Histogram, HistogramSettings,
-    KeepAlive, Lru, Refusal, Settings, Why,
+    Action, Activity, Fixed, FunctionIndex, FunctionState, Gdsf, Histogram, HistogramSettings,
+    KeepAlive, Lru, Refusal, ReleaseReason, Settings,
 };
 use fdn_scheduling::scale::{Decision, Size};
 use proptest::prelude::*;
@@ -119,7 +119,7 @@ fn what_the_policy_lets_go_stays_until_the_scaler_has_too_many() {
         matches!(
             action,
             Action::Release {
-                why: Why::Expired,
+                why: ReleaseReason::Expired,
                 ..
             }
         )
@@ -208,17 +208,17 @@ fn a_function_that_is_not_known_is_not_scaled() {
 
 /// The standing, counted anew from all containers; what the policy keeps cannot be seen there.
 fn counted(world: &World, function: usize) -> (Size, u64) {
-    let count = |doing: &[Doing]| {
+    let count = |activity: &[Activity]| {
         let of = world
             .scheduler
             .containers()
             .filter(|c| c.function.get() == function);
-        of.filter(|c| doing.contains(&c.doing)).count() as u32
+        of.filter(|c| activity.contains(&c.activity)).count() as u32
     };
-    let running = count(&[Doing::Running]);
+    let running = count(&[Activity::Running]);
     let size = size(
-        running + count(&[Doing::Idle]),
-        count(&[Doing::Loading, Doing::Warming]),
+        running + count(&[Activity::Idle]),
+        count(&[Activity::Loading, Activity::Warming]),
     );
     (size, u64::from(running))
 }
@@ -243,7 +243,7 @@ proptest! {
             world.come(&[function]);
             let before = world.log.len();
             let loaded = world.scale(function, Decision { wanted: 0, start, stop });
-            let evicted = |action: &Action| matches!(action, Action::Release { why: Why::Evicted, .. });
+            let evicted = |action: &Action| matches!(action, Action::Release { why: ReleaseReason::Evicted, .. });
             prop_assert!(loaded <= start);
             prop_assert!(!world.log[before..].iter().any(evicted), "nothing is evicted for a scaler");
             prop_assert!(loaded == 0 || world.scheduler.waiting() == 0);

@@ -1,6 +1,6 @@
 //! Beyond the filling: nodes in use all the time, and what scales further.
 
-use fdn_scheduling::commit::{Choice, Look, Ties};
+use fdn_scheduling::commit::{Choice, NodeSelection, Ties};
 
 use super::{ADVISED, setup};
 use crate::Error;
@@ -69,55 +69,64 @@ pub(super) fn further(context: &Context<'_>) -> Result<Table, Error> {
         Effort::Full => (5, usize::MAX),
     };
     let base = setup(context.effort, ADVISED, K, true);
-    let with = |look, length, in_flight_max| Setup {
+    let with = |selection, length, in_flight_max| Setup {
         choice: Choice {
-            look,
+            selection,
             length,
             ties: Ties::Random,
         },
         in_flight_max: Some(in_flight_max),
         ..base
     };
-    let part = Look::Part { index: 0, of: K };
+    let part = NodeSelection::Part { index: 0, of: K };
     let variants = [
         ("sample of 50, lists of 5, 44 in flight", base),
         ("own part of the nodes", with(part, 5, 44)),
-        ("dealt to 44", with(Look::Dealt { hands: 44 }, 5, 44)),
+        (
+            "dealt to 44",
+            with(NodeSelection::Dealt { hands: 44 }, 5, 44),
+        ),
         (
             "dealt to 66, 60 in flight",
-            with(Look::Dealt { hands: 66 }, 5, 60),
+            with(NodeSelection::Dealt { hands: 66 }, 5, 60),
         ),
         (
             "dealt to 88, 80 in flight",
-            with(Look::Dealt { hands: 88 }, 5, 80),
+            with(NodeSelection::Dealt { hands: 88 }, 5, 80),
         ),
         (
             "dealt to 88, lists of 2, 80 in flight",
-            with(Look::Dealt { hands: 88 }, 2, 80),
+            with(NodeSelection::Dealt { hands: 88 }, 2, 80),
         ),
         (
             "dealt to 110, 100 in flight",
-            with(Look::Dealt { hands: 110 }, 5, 100),
+            with(NodeSelection::Dealt { hands: 110 }, 5, 100),
         ),
         (
             "sample of 10, 100 in flight",
-            with(Look::Sample(10), 5, 100),
+            with(NodeSelection::Sample(10), 5, 100),
         ),
         ("own part, 100 in flight", with(part, 5, 100)),
-        ("sample of 10, 80 in flight", with(Look::Sample(10), 5, 80)),
-        ("sample of 2", with(Look::Sample(2), 2, 44)),
-        ("sample of 10", with(Look::Sample(10), 5, 44)),
-        ("sample of 25", with(Look::Sample(25), 5, 44)),
-        ("sample of 100", with(Look::Sample(100), 5, 44)),
-        ("lists of 1", with(Look::Sample(50), 1, 44)),
-        ("lists of 2", with(Look::Sample(50), 2, 44)),
-        ("lists of 8", with(Look::Sample(50), 8, 44)),
-        ("60 in flight", with(Look::Sample(50), 5, 60)),
-        ("80 in flight", with(Look::Sample(50), 5, 80)),
-        ("lists of 2, 60 in flight", with(Look::Sample(50), 2, 60)),
+        (
+            "sample of 10, 80 in flight",
+            with(NodeSelection::Sample(10), 5, 80),
+        ),
+        ("sample of 2", with(NodeSelection::Sample(2), 2, 44)),
+        ("sample of 10", with(NodeSelection::Sample(10), 5, 44)),
+        ("sample of 25", with(NodeSelection::Sample(25), 5, 44)),
+        ("sample of 100", with(NodeSelection::Sample(100), 5, 44)),
+        ("lists of 1", with(NodeSelection::Sample(50), 1, 44)),
+        ("lists of 2", with(NodeSelection::Sample(50), 2, 44)),
+        ("lists of 8", with(NodeSelection::Sample(50), 8, 44)),
+        ("60 in flight", with(NodeSelection::Sample(50), 5, 60)),
+        ("80 in flight", with(NodeSelection::Sample(50), 5, 80)),
+        (
+            "lists of 2, 60 in flight",
+            with(NodeSelection::Sample(50), 2, 60),
+        ),
         (
             "sample of 10, lists of 2, 80 in flight",
-            with(Look::Sample(10), 2, 80),
+            with(NodeSelection::Sample(10), 2, 80),
         ),
     ];
     let variants = &variants[..rows.min(variants.len())];

@@ -3,21 +3,21 @@
 use super::*;
 
 /// Plans `hello` alone for these prefixes at this rate, with at most four bindings.
-fn planned(world: &World, demand: Wanted, rate: Rate) -> PlacedAll {
+fn planned(world: &World, demand: DemandedPrefixes, rate: Rate) -> NetworkPlacement {
     let workflow = workflow();
     let app = "hello".parse().expect("app");
     let profiles = world.profiles(&app, &workflow, |_| Profile {
         work: Millis::new(10.0),
         ..profile(&fdn_core::manifest::Manifest::default())
     });
-    let planning = Planning {
+    let planning = PlanInput {
         workflow: &workflow,
         profiles: &profiles,
         serving: &world.serving(None, &workflow, &profiles),
         factors: &Factors::default(),
         dwelling: None,
         failovers: None,
-        before: &Before::default(),
+        before: &PreviousPlans::default(),
         demand,
         rate,
         fixed: false,
@@ -41,13 +41,13 @@ fn who_asked_once_comes_after_the_places_that_are_known() {
         row("10.0.1.0/24", 1),
         row("10.0.2.0/24", 2),
     ];
-    let measure = Measure {
+    let criteria = DemandCriteria {
         called: world.called(),
         limit: 4,
         memory: DurationMs::from_secs(600),
         now: NOW,
     };
-    let demand = Wanted::of(&rows, &measure);
+    let demand = DemandedPrefixes::of(&rows, &criteria);
     assert_eq!(demand.all[0].0, prefix("10.0.2.0/24"));
     let placed = planned(&world, demand, Rate::default());
     let bound = placed.apps[0].as_ref().expect("planned").bindings.keys();
@@ -59,19 +59,19 @@ fn who_asked_once_comes_after_the_places_that_are_known() {
 fn a_rate_that_nobody_asked_for_lately_is_shared_by_the_known_prefixes() {
     // Clients keep a name for as long as they hold its address: calls go on while DNS hears of nobody.
     let world = world(nodes(), true);
-    let loads = |demand: Wanted| -> Vec<(String, f64)> {
+    let loads = |demand: DemandedPrefixes| -> Vec<(String, f64)> {
         let placed = planned(&world, demand, Rate::per_second(700.0));
-        let asked = placed.asked.iter().filter(|(_, a)| a.load.erlangs() > 0.0);
-        asked
-            .map(|(cluster, asked)| (cluster.to_string(), asked.load.erlangs()))
+        let loads = placed.loads.iter().filter(|(_, a)| a.load.erlangs() > 0.0);
+        loads
+            .map(|(cluster, loads)| (cluster.to_string(), loads.load.erlangs()))
             .collect()
     };
     let both = |eu: f64, us: f64| vec![("eu-west".to_owned(), eu), ("us-east".to_owned(), us)];
-    let silent = Wanted::alike([prefix(PARIS), prefix(NEW_YORK)], 0.0);
+    let silent = DemandedPrefixes::uniform([prefix(PARIS), prefix(NEW_YORK)], 0.0);
     assert_eq!(loads(silent), both(3.5, 3.5));
     // Nobody was ever heard of: the known locations count alike.
-    assert_eq!(loads(Wanted::default()), both(3.5, 3.5));
-    let mut uneven = Wanted::alike([prefix(PARIS), prefix(NEW_YORK)], 1.0);
+    assert_eq!(loads(DemandedPrefixes::default()), both(3.5, 3.5));
+    let mut uneven = DemandedPrefixes::uniform([prefix(PARIS), prefix(NEW_YORK)], 1.0);
     uneven.all[0].1 = 6.0;
     assert_eq!(loads(uneven), both(6.0, 1.0));
 }
@@ -80,9 +80,9 @@ fn a_rate_that_nobody_asked_for_lately_is_shared_by_the_known_prefixes() {
 fn a_rate_of_clients_that_nobody_knows_counts_whole() {
     let placed = planned(
         &world(nodes(), false),
-        Wanted::default(),
+        DemandedPrefixes::default(),
         Rate::per_second(700.0),
     );
-    let load: f64 = placed.asked.values().map(|a| a.load.erlangs()).sum();
+    let load: f64 = placed.loads.values().map(|a| a.load.erlangs()).sum();
     assert!((load - 7.0).abs() < 1e-9, "{load}");
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use fdn_cluster::{Cluster, Host, InstanceNews, StartOrder, TaskId};
+use fdn_cluster::{Cluster, Host, InstanceEvent, StartOrder, TaskId};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -117,8 +117,8 @@ impl Host for Synthetic {
         let _ = self.lives.send(Life::IsOver(task));
     }
 
-    fn news(&mut self, news: InstanceNews) {
-        self.journal.write(|| format!("news {news:?}"));
+    fn instance_event(&mut self, event: InstanceEvent) {
+        self.journal.write(|| format!("news {event:?}"));
     }
 }
 

@@ -181,12 +181,18 @@ impl State {
     }
 
     fn names_head(&mut self, from: usize, to: usize, directions: u32) {
-        let known = self.elections[from].known();
+        let known = self.elections[from].head_view();
         let key = self.nodes[from].me.key;
         let node = &self.nodes[to];
         if self.has_elections && node.members.is_joined() {
             let mut election_actions = Vec::new();
-            self.elections[to].told(self.now, key, known, &node.members, &mut election_actions);
+            self.elections[to].receive_view(
+                self.now,
+                key,
+                known,
+                &node.members,
+                &mut election_actions,
+            );
             self.does(to, election_actions, directions);
         }
     }
@@ -199,7 +205,7 @@ impl State {
             self.elections[at].tick(
                 self.now,
                 &node.members,
-                LeaseView::Away,
+                LeaseView::Unavailable,
                 &mut election_actions,
             );
         }
@@ -219,12 +225,12 @@ impl State {
     fn does(&mut self, at: usize, election_actions: Vec<ElectionAction>, directions: u32) {
         for action in election_actions {
             match action {
-                ElectionAction::Tell(ballot) => {
+                ElectionAction::Broadcast(ballot) => {
                     for to in (0..self.nodes.len()).filter(|to| *to != at) {
                         self.ballot(at, to, ballot, directions);
                     }
                 }
-                ElectionAction::Answer(key, ballot) => {
+                ElectionAction::Reply(key, ballot) => {
                     if let Some(to) = self.nodes.iter().position(|node| node.me.key == key) {
                         self.ballot(at, to, ballot, directions);
                     }
@@ -276,7 +282,7 @@ impl State {
                 } else if *who != node.me.key {
                     let left = (record.lease - self.now).max(Millis::ZERO).get() / ROUND;
                     code.extend([
-                        ago(record.heard, timing.dead_after),
+                        ago(record.last_contact, timing.dead_after),
                         record.granted.map_or(0, |at| ago(at, timing.lease)),
                         left.round() as u64,
                     ]);
@@ -398,7 +404,7 @@ impl Model for Faults {
         nodes.all(|node| node.me.key.incarnation <= self.incarnations)
             && elections.all(|election| {
                 self.epochs
-                    .is_none_or(|most| election.known().epoch.0 <= most)
+                    .is_none_or(|most| election.head_view().epoch.0 <= most)
             })
     }
 

@@ -79,7 +79,7 @@ fn names_and_manifest(archive: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
     let mut images = Vec::new();
     for entry in Archive::new(archive).entries().unwrap() {
         let mut entry = entry.unwrap();
-        let name = name_of(&entry).unwrap();
+        let name = entry_name(&entry).unwrap();
         if name == "manifest.json" {
             let mut text = String::new();
             entry.read_to_string(&mut text).unwrap();
@@ -92,10 +92,10 @@ fn names_and_manifest(archive: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
 
 fn rewritten(bytes: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
     let file = file_of(bytes);
-    let plan = plan(file.path(), UNFOLDED).unwrap();
+    let plan = plan(file.path(), UNPACKED_MAX).unwrap();
     let mut out = Vec::new();
     rewrite(
-        (file.path(), UNFOLDED),
+        (file.path(), UNPACKED_MAX),
         &plan,
         "fdn.invalid/image:1",
         &mut out,
@@ -156,7 +156,7 @@ fn what_cannot_be_used_is_named() {
         (layout(&["s390x", "riscv64"]), "none of its images"),
     ] {
         let file = file_of(&bytes);
-        let error = plan(file.path(), UNFOLDED).unwrap_err().to_string();
+        let error = plan(file.path(), UNPACKED_MAX).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
     }
 }
@@ -166,7 +166,7 @@ fn an_archive_that_unfolds_to_too_much_is_not_taken() {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(&saved(&["a:1"], architecture())).unwrap();
     let file = file_of(&gzip.finish().unwrap());
-    let found = plan(file.path(), UNFOLDED).unwrap();
+    let found = plan(file.path(), UNPACKED_MAX).unwrap();
     let small = ByteSize::from_bytes(1024);
     for error in [
         plan(file.path(), small).unwrap_err(),

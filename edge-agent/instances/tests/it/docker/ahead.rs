@@ -47,7 +47,7 @@ impl Engine {
 /// The id of a prepared start. The engine shows a container before the runtime has heard that it was created.
 async fn until_prepared(runtime: &dyn Runtime, spec: &StartSpec) -> InstanceId {
     wait::until("a start to be prepared", async || {
-        runtime.ahead(spec).ok_or("none is ready")
+        runtime.take_precreated(spec).ok_or("none is ready")
     })
     .await
 }
@@ -69,7 +69,7 @@ async fn a_start_takes_the_container_of_its_specification_and_another_is_created
     let created = engine.until_created(&owner).await;
     let mut other = spec.clone();
     other.secrets.0.clear();
-    assert_eq!(runtime.ahead(&other), None, "another environment");
+    assert_eq!(runtime.take_precreated(&other), None, "another environment");
     spec.description.id = until_prepared(&*runtime, &spec).await;
     let instance = runtime.start(spec.clone()).await.expect("it starts");
     assert_eq!(ask(&*instance, "/env/TOKEN").await, "hush");

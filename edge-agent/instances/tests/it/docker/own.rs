@@ -267,7 +267,7 @@ mod soak {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn twenty_starts_at_once_all_answer() {
-        let _turn = fdn_testkit::turns::turn().await;
+        let _turn = fdn_testkit::exclusive::lock().await;
         start_at_once(20).await;
     }
 

@@ -87,10 +87,10 @@ async fn a_pod_that_vanished_with_the_history_is_lost() {
     let pods = Pods::new().await;
     let running = Running::start(&pods, Program::Hello).await;
     let name = text(&pods.pod(&*running.instance), "name").to_owned();
-    pods.cluster.leave();
+    pods.cluster.disconnect();
     pods.cluster.delete(super::NAMESPACE, &name, 0);
     pods.cluster.compact();
-    pods.cluster.come_back();
+    pods.cluster.reconnect();
     let state = until(&*running.instance, "its end", exited).await;
     let reason = state.exit().expect("it ended").reason;
     assert_eq!(reason, fdn_instances::ExitReason::Lost);
@@ -225,7 +225,7 @@ async fn while_the_server_is_away_instances_are_called_and_what_happened_is_lear
     let stays = start().await.expect("it starts");
     let ends = start().await.expect("it starts");
     let uid = text(&pods.pod(&*ends), "uid").to_owned();
-    pods.cluster.leave();
+    pods.cluster.disconnect();
     assert!(runtime.check().await.is_err(), "the node says so");
     for _ in 0..20 {
         assert_eq!(ask(&*stays, "/hello").await, "hello");
@@ -240,7 +240,7 @@ async fn while_the_server_is_away_instances_are_called_and_what_happened_is_lear
         matches!(state, InstanceState::Unresponsive { .. })
     })
     .await;
-    pods.cluster.come_back();
+    pods.cluster.reconnect();
     let state = until(&*ends, "its end", exited).await;
     assert_eq!(state.exit().expect("it ended").code, Some(137));
     runtime.check().await.expect("it answers again");

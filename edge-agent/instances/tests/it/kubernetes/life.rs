@@ -147,11 +147,11 @@ async fn the_same_name_is_not_the_same_pod() {
     let pods = Pods::new().await;
     let running = Running::start(&pods, Program::Hello).await;
     let name = text(&pods.pod(&*running.instance), "name").to_owned();
-    pods.cluster.leave();
+    pods.cluster.disconnect();
     pods.cluster.delete(NAMESPACE, &name, 0);
     let another = strange_pod(&name, &owner_labels(&running.owner));
     pods.cluster.put(Resource::Pods, NAMESPACE, another);
-    pods.cluster.come_back();
+    pods.cluster.reconnect();
     let state = until(&*running.instance, "its end", exited).await;
     assert_eq!(reason(&state), ExitReason::Lost);
     running.instance.stop(GRACE).await.expect("it is gone");
@@ -311,7 +311,7 @@ mod soak {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn twenty_starts_at_once_all_answer() {
-        let _turn = fdn_testkit::turns::turn().await;
+        let _turn = fdn_testkit::exclusive::lock().await;
         start_at_once(20).await;
     }
 }

@@ -99,7 +99,7 @@ fn one_whose_call_does_not_come_rests_as_any_other() {
     world.pass(PATIENCE - 1.0);
     assert_eq!(world.live.len(), 1, "longer than an idle one is kept");
     world.pass(PATIENCE);
-    assert_eq!(world.stopped, [(container, Why::Expired)]);
+    assert_eq!(world.stopped, [(container, ReleaseReason::Expired)]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn nothing_gives_way_for_it_and_what_fails_is_not_started() {
     assert_eq!(world.stopped, [], "an idle instance stays");
     // An actual call, in contrast, evicts it.
     world.arrive(0);
-    assert_eq!(world.stopped, [(other, Why::Evicted)]);
+    assert_eq!(world.stopped, [(other, ReleaseReason::Evicted)]);
     world.fail_start(0, 10_000.0);
     assert_eq!(world.announce(1, 0.0), Answer::Started);
     let mut world = World::new(1000, &[one(1)]);

@@ -107,7 +107,7 @@ fn smaller_functions_go_first_when_memory_is_short_and_idle_ones_are_evicted() {
     world.pool.capacity(world.at(), Weight(90));
     world.memory = 100;
     world.look();
-    assert_eq!(world.stopped, [(small, Why::Shrunk)]);
+    assert_eq!(world.stopped, [(small, ReleaseReason::Shrunk)]);
 }
 
 #[test]
@@ -174,8 +174,16 @@ fn the_number_follows_the_load_up_and_down_to_zero() {
     }
     world.pass(600_000.0);
     assert_eq!(world.live.len(), 0, "to zero");
-    assert!(world.stopped.iter().any(|(_, why)| *why == Why::Surplus));
-    assert!(matches!(world.stopped.last(), Some((_, Why::Expired))));
+    assert!(
+        world
+            .stopped
+            .iter()
+            .any(|(_, why)| *why == ReleaseReason::Surplus)
+    );
+    assert!(matches!(
+        world.stopped.last(),
+        Some((_, ReleaseReason::Expired))
+    ));
     assert_eq!(world.pool.next_tick(), None, "nothing is left to look at");
 }
 
@@ -196,7 +204,7 @@ fn a_retired_function_ends_with_its_last_call() {
     world.end(busy);
     assert_eq!(world.live.len(), 0);
     assert!(world.pool.arrive(world.at(), index).is_err());
-    let again = world.pool.register(Known {
+    let again = world.pool.register(FunctionParameters {
         app: "other".parse().expect("it parses"),
         memory: Weight(1),
         profile: Profile::new(ms(1.0), ms(1.0), MebiBytes(1)).expect("valid"),
@@ -228,7 +236,7 @@ fn bounds_are_of_calls_and_do_not_hold_for_those_that_come_back() {
     assert_eq!(refused, Err(Refusal::QueueFull { limit: 3 }));
     let again = world
         .pool
-        .come_back(world.at(), first)
+        .requeue(world.at(), first)
         .expect("let in before");
     world.waiting.insert(again);
     world.look();

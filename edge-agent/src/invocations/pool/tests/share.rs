@@ -71,7 +71,7 @@ fn an_idle_instance_makes_room_for_another_function_of_its_app() {
     world.end(busy[0]);
     assert_eq!(
         world.stopped,
-        [(busy[0], Why::Evicted)],
+        [(busy[0], ReleaseReason::Evicted)],
         "though 20 are free"
     );
     assert_eq!(world.starting.len(), 1);
@@ -116,7 +116,7 @@ fn two_tenants(memory: u64) -> World {
     let shapes = [shape(), shape(), shape(), shape()];
     let mut world = World::of_apps(settings, keep, memory, &shapes, 4);
     for (app, tenant) in [1, 1, 2, 1].into_iter().enumerate() {
-        world.belong(app, tenant);
+        world.set_tenant(app, tenant);
     }
     world
 }
@@ -171,7 +171,7 @@ fn idle_instances_of_a_tenant_give_way_to_its_other_apps_first() {
     // The other tenant's instance has been idle for longer.
     let before = world.stopped.len();
     world.end(busy[1]);
-    assert_eq!(world.stopped[before..], [(busy[1], Why::Evicted)]);
+    assert_eq!(world.stopped[before..], [(busy[1], ReleaseReason::Evicted)]);
     assert_eq!(world.starting.len(), 1);
     world.start(0);
     assert_eq!(world.held_by_tenant(2), (10, 1, 0));
@@ -207,14 +207,14 @@ fn what_others_do_not_keep_busy_is_left_and_what_they_end_is_told() {
 #[test]
 fn a_tenant_alone_has_all_and_takes_no_more_once_another_is_there() {
     let mut world = two_tenants(100);
-    world.belong(2, 1);
+    world.set_tenant(2, 1);
     for _ in 0..40 {
         world.arrive(0);
         world.arrive(1);
     }
     grow(&mut world);
     assert_eq!(world.held_by_tenant(1).0, 100);
-    world.belong(2, 2);
+    world.set_tenant(2, 2);
     world.arrive(2);
     assert_eq!(world.starting.len(), 0, "nothing is taken from anybody");
     let busy = world.busy();
@@ -284,7 +284,7 @@ proptest! {
         for step in &steps {
             match step {
                 Ok(step) => world.apply(step),
-                Err((app, tenant)) => world.belong(*app, *tenant),
+                Err((app, tenant)) => world.set_tenant(*app, *tenant),
             }
         }
         world.drain();

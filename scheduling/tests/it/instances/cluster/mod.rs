@@ -224,7 +224,7 @@ impl Cluster {
     /// Whether a node still asks, or has room reserved.
     fn holds(&self) -> bool {
         self.live()
-            .any(|node| node.reserved() > Slots(0) || node.asking() > 0)
+            .any(|node| node.reserved() > Slots(0) || node.open_probes() > 0)
     }
 
     fn step(&mut self, event: Event) {

@@ -1,6 +1,6 @@
 //! The pre-schedulers of a cluster in virtual time: their copies are old, and their lists come late, twice or never.
 
-use fdn_scheduling::commit::{Choice, List, Look, PreScheduler, View};
+use fdn_scheduling::commit::{Choice, List, NodeSelection, PreScheduler, View};
 use fdn_scheduling::instance::{ByRoom, Global, ListSettings, Slots};
 use rand::RngExt;
 
@@ -9,7 +9,7 @@ use super::{Cluster, Event, Plan, ms};
 pub(super) fn pre_schedulers(plan: &Plan) -> Vec<(PreScheduler<ByRoom>, View)> {
     let choice = Choice {
         length: 2,
-        look: Look::Sample(3),
+        selection: NodeSelection::Sample(3),
         ..Choice::default()
     };
     let one = |_| (PreScheduler::new(ByRoom, choice), View::default());
@@ -56,7 +56,7 @@ impl Cluster {
                     view.read(store);
                 }
                 let mut list = List::default();
-                scheduler.list_wanted(&wanted, view.records(), &mut self.network, &mut list);
+                scheduler.list_for(&wanted, view.records(), &mut self.network, &mut list);
                 made.push((global.term(), list));
             }
         }
