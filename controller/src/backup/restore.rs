@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
+use fdn_core::JobId;
 use fdn_service::secret::Secret;
 use sqlx::{Any, Transaction};
 use tokio::runtime::Handle;

@@ -368,7 +368,7 @@ impl Dispatcher {
             }
             // There is room for another one.
             DispatchOutcome::Settled | DispatchOutcome::Gone => {
-                drop(self.blocked.remove(&running.app))
+                self.blocked.remove(&running.app);
             }
         }
         // The result is recorded in the store in any case.

@@ -140,18 +140,10 @@ pub fn pass<'a>(
         .map(|app| versions.variants(&app.workflow))
         .collect();
     let mut known = known_of(world, rows.apps, &versions);
-    let mut learnt = PredictionAccuracy::default();
-    let (factors, forms) = {
+    let apps = (rows.apps, variants.as_slice());
+    let (factors, forms, learnt) = {
         let mut learner = lock(state.learner);
-        for ((app, known), variants) in rows.apps.iter().zip(&known).zip(&variants) {
-            let of = (&known.0, &known.1, variants);
-            learner.learn(world, &app.name, of, settings.now, &mut learnt);
-        }
-        let mut factors = factors(world, rows.apps, &known, &learner, settings.now);
-        let apps = rows.apps.iter().zip(&variants);
-        let of = (&*learner, settings.now);
-        let forms = decide_all(world, apps, &mut known, &mut factors, of, &rate);
-        (factors, forms)
+        learn(world, apps, &mut known, (&mut learner, settings.now), &rate)
     };
     let criteria = DemandCriteria {
         called: world.called(),
@@ -226,6 +218,36 @@ pub fn pass<'a>(
         unplaced: placed.unplaced,
         learnt,
     })
+}
+
+/// Learns from what calls took since the last pass; the corrections and form decisions of each app that follow from it, and how accurate
+/// predictions were.
+fn learn(
+    world: &World,
+    (apps, variants): (&[AppRow], &[Variants]),
+    known: &mut [(Workflow, Profiles, Serving)],
+    (learner, now): (&mut Learner, Timestamp),
+    rate: impl Fn(&AppName) -> f64,
+) -> (
+    Vec<Factors>,
+    Vec<Option<forms::FormDecisions>>,
+    PredictionAccuracy,
+) {
+    let mut accuracy = PredictionAccuracy::default();
+    for ((app, known), variants) in apps.iter().zip(&*known).zip(variants) {
+        let of = (&known.0, &known.1, variants);
+        learner.learn(world, &app.name, of, now, &mut accuracy);
+    }
+    let mut factors = factors(world, apps, known, learner, now);
+    let forms = decide_all(
+        world,
+        apps.iter().zip(variants),
+        known,
+        &mut factors,
+        (&*learner, now),
+        rate,
+    );
+    (factors, forms, accuracy)
 }
 
 /// The profiles of each app.

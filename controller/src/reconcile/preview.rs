@@ -111,14 +111,7 @@ pub async fn preview(
         None => 0.0,
     });
     let demand_criteria = demand_criteria(state, &real, now);
-    let demand = match request.clients.as_slice() {
-        [] => {
-            let asked = by_app(&inputs.demand, |row| &row.app);
-            let own = request.app.and_then(|app| asked.get(app).copied());
-            DemandedPrefixes::of(own.unwrap_or_default(), &demand_criteria)
-        }
-        named => DemandedPrefixes::uniform(named.iter().copied(), 1.0),
-    };
+    let demand = demand_of(request, &inputs, &demand_criteria);
     let weights: BTreeMap<ClientPrefix, f64> = demand.all.iter().copied().collect();
     // Corrections do not apply to another function under the name of an existing app.
     let learnt = request.app.filter(|_| !request.replaces);
@@ -192,6 +185,22 @@ pub async fn preview(
         profiles,
         changed,
     })
+}
+
+/// The clients of the request, or if it names none, those with demand for the app.
+fn demand_of(
+    request: &PreviewRequest<'_>,
+    inputs: &Inputs,
+    criteria: &DemandCriteria<'_>,
+) -> DemandedPrefixes {
+    match request.clients.as_slice() {
+        [] => {
+            let rows = by_app(&inputs.demand, |row| &row.app);
+            let own = request.app.and_then(|app| rows.get(app).copied());
+            DemandedPrefixes::of(own.unwrap_or_default(), criteria)
+        }
+        named => DemandedPrefixes::uniform(named.iter().copied(), 1.0),
+    }
 }
 
 /// The profiles of an app's stages, with the overrides applied.

@@ -7,7 +7,7 @@ use fdn_core::Timestamp;
 use fdn_service::CancellationToken;
 use tracing::{info, warn};
 
-use super::{entry, gone};
+use super::{entry, removal_message};
 use crate::Error;
 use crate::app::actor::Actor;
 use crate::error::chain;
@@ -58,7 +58,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
         let mut over = 0;
         for row in txt_list_over(&mut tx, now, batch).await? {
             txt_delete(&mut tx, &row.name).await?;
-            outbox_push(&mut tx, revision, gone(&row.name, revision), now).await?;
+            outbox_push(&mut tx, revision, removal_message(&row.name, revision), now).await?;
             audit_insert(&mut tx, &entry(&actor, "txt.expire", (Some(&row), None), now)).await?;
             over += 1;
         }
