@@ -232,7 +232,7 @@ impl From<Workflow> for RawWorkflow {
     }
 }
 
-/// Removes stages whose parents are all removed; if any remain, the first of these is part of, or behind, a cycle.
+/// Removes stages whose parents are all removed; if any remain, each of them is part of a cycle or behind one. A stage that is part of one.
 fn first_in_cycle(parents: &[BTreeSet<usize>]) -> Option<usize> {
     let mut left: BTreeSet<usize> = (0..parents.len()).collect();
     loop {
@@ -242,7 +242,13 @@ fn first_in_cycle(parents: &[BTreeSet<usize>]) -> Option<usize> {
             .filter(|&i| parents[i].is_disjoint(&left))
             .collect();
         if ready.is_empty() {
-            return left.first().copied();
+            // Each of these has a parent among them: the first that the way back meets twice is in a cycle, and not merely behind one.
+            let mut met = BTreeSet::new();
+            let mut at = left.first().copied()?;
+            while met.insert(at) {
+                at = parents[at].intersection(&left).next().copied()?;
+            }
+            return Some(at);
         }
         for i in ready {
             left.remove(&i);
@@ -295,7 +301,7 @@ mod tests {
     #[test]
     fn each_mistake_names_the_stage() {
         type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
-        let cases: [Case<'_>; 6] = [
+        let cases: [Case<'_>; 7] = [
             (&[], &[], "no stage"),
             (&["a", "a"], &[], "stage a stands twice"),
             (&["a"], &[("a", "b")], "stage b, which does not exist"),
@@ -305,6 +311,12 @@ mod tests {
                 "stage b is part of a cycle",
             ),
             (&["a"], &[("a", "a")], "stage a is part of a cycle"),
+            // Behind a cycle is not in it.
+            (
+                &["a", "b", "c"],
+                &[("b", "c"), ("c", "b"), ("c", "a")],
+                "stage c is part of a cycle",
+            ),
             (&["a", "b"], &[], "a and b are both entries"),
         ];
         for (stages, edges, expected) in cases {
