@@ -1,10 +1,10 @@
 //! Tokens and keys: random, stored in files that only their owner can read, and never shown by `Debug`.
 
 use std::fmt;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
@@ -103,49 +103,95 @@ pub fn read_or_create(path: &Path) -> Result<Secret, ServiceError> {
     }
 }
 
-/// Writes a secret to a new file of mode 0600; returns `false` if the file already exists.
+/// Writes a secret to a new file of mode 0600; returns `false` if the file already exists. The file appears with its whole content, and is
+/// there after a power failure.
 ///
 /// # Errors
 /// When the file cannot be created.
 pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
-    let error = |e: std::io::Error| ServiceError::File {
-        path: path.to_owned(),
-        reason: e.to_string(),
-    };
+    let failed = |source| file_error(path, &source);
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(error)?;
+        fs::create_dir_all(parent).map_err(failed)?;
     }
-    match OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-    {
-        Ok(mut file) => {
-            file.write_all(secret.expose().as_bytes())
-                .and_then(|()| file.sync_all())
-                .map_err(error)?;
-            Ok(true)
+    if path.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    let fresh = fresh_name(path);
+    create(&fresh, secret).map_err(failed)?;
+    // Unlike a rename, a link replaces nothing.
+    let linked = fs::hard_link(&fresh, path);
+    fs::remove_file(&fresh).map_err(failed)?;
+    let is_new = match linked {
+        Ok(()) => true,
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => false,
+        // The file system has no links.
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::Unsupported | ErrorKind::PermissionDenied
+            ) =>
+        {
+            match create(path, secret) {
+                Ok(()) => true,
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => false,
+                Err(e) => return Err(failed(e)),
+            }
         }
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(e) => Err(error(e)),
-    }
+        Err(e) => return Err(failed(e)),
+    };
+    sync_folder(path).map_err(failed)?;
+    Ok(is_new)
 }
 
-/// Atomically replaces the content of `path` with a secret, mode 0600.
+/// Atomically replaces the content of `path` with a secret, mode 0600; what is written is there after a power failure.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn write(path: &Path, secret: &Secret) -> Result<(), ServiceError> {
-    let fresh = path.with_extension(format!("new{}", std::process::id()));
-    let error = |e: std::io::Error| ServiceError::File {
+    let failed = |source| file_error(path, &source);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let fresh = fresh_name(path);
+    create(&fresh, secret).map_err(failed)?;
+    fs::rename(&fresh, path).map_err(failed)?;
+    // Who goes on believes the file written, such as one who seals data with a new key and forgets the old one.
+    sync_folder(path).map_err(failed)
+}
+
+fn file_error(path: &Path, source: &std::io::Error) -> ServiceError {
+    ServiceError::File {
         path: path.to_owned(),
-        reason: e.to_string(),
-    };
+        reason: source.to_string(),
+    }
+}
+
+/// A name beside `path` that no other process uses.
+fn fresh_name(path: &Path) -> PathBuf {
+    let fresh = path.with_extension(format!("new{}", std::process::id()));
+    // Of a process that had this number before.
     drop(fs::remove_file(&fresh));
-    write_new(&fresh, secret)?;
-    fs::set_permissions(&fresh, Permissions::from_mode(0o600)).map_err(error)?;
-    fs::rename(&fresh, path).map_err(error)
+    fresh
+}
+
+fn create(path: &Path, secret: &Secret) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    // The process may mask even the owner's rights.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(secret.expose().as_bytes())?;
+    file.sync_all()
+}
+
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
