@@ -191,7 +191,9 @@ impl Signer {
             &self.answers
         };
         let id = record_set.id(key.public());
-        let held = cache.get(&id);
+        let held = cache
+            .get(&id)
+            .filter(|held| rrset::has_begun(held.inception, context.now));
         if let Some(held) = held
             && self.signing.validity.is_fresh(held.expiration, context.now)
         {

@@ -47,6 +47,13 @@ impl Validity {
     }
 }
 
+/// Whether a signature's validity has begun (RFC 1982). One that was made while the clock ran ahead begins later, and validators refuse it
+/// until then.
+#[must_use]
+pub const fn has_begun(inception: u32, now: u32) -> bool {
+    now.wrapping_sub(inception) < 1 << 31
+}
+
 /// Whether a signature with this expiration is still valid (RFC 1982).
 #[must_use]
 pub const fn holds(expiration: u32, now: u32) -> bool {

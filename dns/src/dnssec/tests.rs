@@ -113,6 +113,20 @@ fn a_signature_is_right_and_made_once() {
 }
 
 #[test]
+fn a_signature_of_a_clock_that_ran_ahead_is_not_used_once_the_clock_is_right() {
+    let signer = signer(5);
+    let set = records("a.fn.test.", &[1]);
+    let day = 86_400;
+    for synthetic in [false, true] {
+        let sign = |now| signer.sign(&set, 20, signing_context(now, synthetic, false));
+        sign(NOW + day).expect("signed");
+        let right = sign(NOW).expect("signed");
+        let begins = rrsig(&right[0]).input().sig_inception.get();
+        assert!(begins <= NOW, "{begins}");
+    }
+}
+
+#[test]
 fn strangers_get_so_many_proofs_in_a_second() {
     let signer = signer(5);
     let ask = |number: u8, signing_context| {

@@ -1,7 +1,7 @@
 //! Accepts connections: with a limit on their number, one per client, and an idle time.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +53,20 @@ pub struct ConnectionMetrics {
     pub open: IntGauge,
     /// Connections closed at once because a limit was reached.
     pub refused: IntCounter,
+}
+
+/// The bits of an IPv6 address that belong to one client: a site has a /56 to itself, and with it any number of addresses.
+const IPV6_CLIENT: u32 = 56;
+
+/// The client that an address belongs to: an IPv4 address, or the network of an IPv6 one.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & (u128::MAX << (128 - IPV6_CLIENT));
+            Ipv6Addr::from_bits(network).into()
+        }
+    }
 }
 
 /// The number of open connections, in total and by client.
@@ -137,7 +151,7 @@ pub(super) async fn accept<F>(
             tokio::time::sleep(FAILED_PAUSE).await;
             continue;
         };
-        let client = peer.ip().to_canonical();
+        let client = network_of(peer.ip());
         if !connected.acquire(client, limits) {
             metrics.refused.inc();
             continue;
@@ -166,6 +180,15 @@ pub(super) async fn accept<F>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_are_counted_by_the_network_of_a_site() {
+        let network = |text: &str| network_of(text.parse().expect("an address")).to_string();
+        assert_eq!(network("192.0.2.7"), "192.0.2.7");
+        assert_eq!(network("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(network("2001:db8:0:12ff::7"), "2001:db8:0:1200::");
+        assert_ne!(network("2001:db8:0:1200::7"), network("2001:db8:0:1300::7"));
+    }
 
     #[test]
     fn a_crowd_has_less_time() {

@@ -149,7 +149,11 @@ impl<'a> Chooser<'a, '_> {
         if self.fleet.has_live(self.family) {
             return None;
         }
-        if self.fleet.has_any_live() || !self.fleet.has_address(self.family) {
+        let lacks = match self.table.holders.named() {
+            None => self.fleet.has_any_live() || !self.fleet.has_address(self.family),
+            Some(_) => self.lacks_family(),
+        };
+        if lacks {
             return Some((Pick::NoAddress, Reason::NoAddress));
         }
         (self.when_all_dead == WhenAllDead::Refuse).then_some((Pick::Refused, Reason::AllDead))
@@ -239,6 +243,9 @@ impl<'a> Chooser<'a, '_> {
             };
             return choice(Pick::Live(pick), reason, span, near.looked_up);
         }
+        if self.lacks_family() {
+            return choice(Pick::NoAddress, Reason::NoAddress, Span::ALL, false);
+        }
         // Nothing is alive: the bound cluster comes first, then the others from near to far.
         if self.when_all_dead == WhenAllDead::Refuse {
             return choice(Pick::Refused, Reason::AllDead, span, near.looked_up);
@@ -247,10 +254,32 @@ impl<'a> Chooser<'a, '_> {
         let with_address = |index: &usize| has_address(index) && holds(index);
         let rest = near.order.iter().copied().filter(|i| Some(*i) != home);
         let mut order: Vec<usize> = home.into_iter().chain(rest).filter(with_address).collect();
+        if order.is_empty() {
+            // None of the clusters that hold it is known here yet.
+            return choice(Pick::Refused, Reason::AllDead, span, near.looked_up);
+        }
         if self.when_all_dead == WhenAllDead::ServeChosen {
             order.truncate(1);
         }
         choice(Pick::Dead(order), Reason::AllDead, span, near.looked_up)
+    }
+
+    /// Whether the named clusters that hold the app, none of which is alive in this family, are alive in the other one or have no address of
+    /// this one: then nothing is dead, there is just no address. It does not depend on the client.
+    fn lacks_family(&self) -> bool {
+        let named = self.table.holders.named().into_iter().flatten();
+        let mut known = named.filter_map(|id| self.fleet.index_of(id)).peekable();
+        if known.peek().is_none() {
+            return false;
+        }
+        let other = self.family.other();
+        let (mut is_live, mut lacks) = (false, true);
+        for index in known {
+            let cluster = self.fleet.cluster(index);
+            is_live |= !cluster.live(other).is_empty();
+            lacks &= cluster.all(self.family).is_empty();
+        }
+        is_live || lacks
     }
 
     /// The choice's run of addresses, extended by neighbouring runs with the same choice.

@@ -364,6 +364,72 @@ fn aaaa_is_never_denied_to_some_only() {
 }
 
 #[test]
+fn an_app_whose_clusters_lack_a_family_has_no_address_of_it_and_is_not_dead() {
+    // eu-west has IPv6 and does not hold the app.
+    let held = |clusters: &[&str]| {
+        let holders = clusters.iter().map(|name| id(name)).collect();
+        let state = AppBindings {
+            holders: fdn_core::message::Holders::only(holders),
+            host: "hello.fn.test".parse().expect("host"),
+            ttl_s: 20,
+            bindings: [(prefix("192.0.2.0/24"), id("us-east"))].into(),
+        };
+        let app = "hello".parse().expect("app");
+        names(&[Arc::new(AppTable::of(app, Revision(2), &state))])
+    };
+    let ask_all = |names: &Names, fleet: &Fleet, kind| {
+        [
+            WhenAllDead::ServeAll,
+            WhenAllDead::ServeChosen,
+            WhenAllDead::Refuse,
+        ]
+        .map(|when_all_dead| {
+            let policy = Policy {
+                when_all_dead,
+                ..POLICY
+            };
+            let verdict = ask(policy, names, fleet, "hello.fn.test", kind, "192.0.2.0/24");
+            match verdict.body {
+                Body::NoData => format!("none /{}", verdict.scope),
+                Body::Failure => "failure".to_owned(),
+                Body::Addresses { addresses, .. } => format!("{} addresses", addresses.len()),
+                _ => "something else".to_owned(),
+            }
+        })
+    };
+    let names = held(&["ap-south", "us-east"]);
+    let alive = fleet(&network(), &[]);
+    assert_eq!(
+        ask_all(&names, &alive, RecordType::AAAA),
+        ["none /0", "none /0", "none /0"]
+    );
+    assert_eq!(
+        ask_all(&names, &alive, RecordType::A),
+        ["2 addresses", "2 addresses", "2 addresses"]
+    );
+    let down: Vec<String> = network()
+        .clusters
+        .iter()
+        .flat_map(|cluster| &cluster.gateways)
+        .filter(|gateway| gateway.is_ipv4())
+        .map(ToString::to_string)
+        .collect();
+    let down: Vec<&str> = down.iter().map(String::as_str).collect();
+    let v6_only = fleet(&network(), &down);
+    assert_eq!(
+        ask_all(&names, &v6_only, RecordType::A),
+        ["4 addresses", "2 addresses", "failure"],
+        "they are dead, whatever eu-west is"
+    );
+    // A cluster that this server does not know yet: neither an answer nor a denial.
+    let unknown = held(&["sa-east"]);
+    assert_eq!(
+        ask_all(&unknown, &alive, RecordType::A),
+        ["failure", "failure", "failure"]
+    );
+}
+
+#[test]
 fn when_everything_looks_dead_the_operator_decides() {
     let tables = [table(
         "hello",
