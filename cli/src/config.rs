@@ -138,6 +138,39 @@ impl ConfigStore {
         Ok(secret::write(&self.token_file(context), token)?)
     }
 
+    /// Saves the configuration and the token of one of its contexts. Wherever this ends early, the token of one controller never stands beside
+    /// the URL of another.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub fn save_login(
+        &self,
+        config: &Config,
+        context: &str,
+        token: &Secret,
+    ) -> Result<(), CliError> {
+        let controller =
+            |config: &Config| config.contexts.get(context).map(|c| c.controller.clone());
+        if controller(&self.load()?) == controller(config) {
+            // A context without a token is worse than a token without a context.
+            self.save_token(context, token)?;
+            return self.save(config);
+        }
+        let path = self.token_file(context);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(CliError::File {
+                    path,
+                    reason: e.to_string(),
+                    code: ErrorCode::DataDirectory,
+                });
+            }
+            _ => {}
+        }
+        self.save(config)?;
+        self.save_token(context, token)
+    }
+
     /// A context's token, if it has one.
     ///
     /// # Errors
@@ -166,4 +199,57 @@ pub fn check_name(name: &str) -> Result<(), CliError> {
     Err(CliError::Config(format!(
         "context name {name:?}: expected 1 to 64 letters, digits, dots, hyphens or underscores, not beginning with a dot"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> Config {
+        let context = Context {
+            controller: url.parse().expect("a URL"),
+            user: None,
+            zone: None,
+            dns: None,
+            gateway_port: None,
+            ca_file: None,
+            data_dir: None,
+        };
+        Config {
+            current: Some("x".to_owned()),
+            contexts: [("x".to_owned(), context)].into(),
+        }
+    }
+
+    #[test]
+    fn a_token_never_stands_beside_another_controller() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = ConfigStore {
+            folder: folder.path().to_owned(),
+        };
+        let token = |text: &str| Secret::new(text);
+        let (one, other) = (config("https://a.example"), config("https://b.example"));
+        store.save_login(&one, "x", &token("a")).expect("saved");
+        assert_eq!(store.token("x").expect("read"), Some(token("a")));
+        // The token cannot be written: a folder is in its way, made once the old one is gone.
+        let tokens = folder.path().join("tokens");
+        std::fs::remove_dir_all(&tokens).expect("removed");
+        std::fs::write(&tokens, "no folder").expect("written");
+        store
+            .save_login(&one, "x", &token("a2"))
+            .expect_err("it cannot");
+        std::fs::remove_file(&tokens).expect("removed");
+        store.save_login(&one, "x", &token("a")).expect("saved");
+        std::fs::remove_file(store.file()).expect("removed");
+        std::fs::create_dir(store.file()).expect("made");
+        // The configuration cannot be written: the token that was there is no other controller's.
+        store
+            .save_login(&other, "x", &token("b"))
+            .expect_err("it cannot");
+        assert_ne!(store.token("x").expect("read"), Some(token("b")));
+        std::fs::remove_dir(store.file()).expect("removed");
+        store.save_login(&other, "x", &token("b")).expect("saved");
+        assert_eq!(store.token("x").expect("read"), Some(token("b")));
+        assert_eq!(store.load().expect("read"), other);
+    }
 }

@@ -70,10 +70,7 @@ impl<T: Row> Report for Listing<'_, T> {
             return format!("{}\n", self.nothing);
         }
         let count = if wide { T::COLUMNS.len() } else { T::NARROW };
-        let rows = self
-            .rows
-            .iter()
-            .map(|row| row.cells(self.now).into_iter().take(count).collect());
+        let rows = self.rows.iter().map(|row| cells_of(row, self.now, count));
         table(&T::COLUMNS[..count], rows)
     }
 
@@ -97,6 +94,12 @@ pub fn render<R: Report + Serialize>(format: Format, report: &R) -> Result<Strin
         Format::Yaml => serde_norway::to_string(report).map_err(|e| failed(e.to_string()))?,
         Format::Name => report.names().into_iter().map(|name| name + "\n").collect(),
     })
+}
+
+/// The first `count` cells of a row. Some say what a function or another user wrote: that must not steer the terminal.
+fn cells_of<T: Row>(row: &T, now: Timestamp, count: usize) -> Vec<String> {
+    let cells = row.cells(now).into_iter().take(count);
+    cells.map(|cell| printable(&cell)).collect()
 }
 
 /// A table without lines: columns are two spaces apart, without trailing spaces.

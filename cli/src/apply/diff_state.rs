@@ -74,7 +74,8 @@ pub async fn changes(
     let mut secrets = Vec::new();
     let mut details: BTreeMap<&AppName, Option<AppDetail>> = BTreeMap::new();
     for (name, app) in &declared.apps {
-        let detail = existing(client.app(name).await)?;
+        // Of the tenant that is named: its name may be another tenant's by now.
+        let detail = existing(client.app_of(&scope.tenant, name).await)?;
         let own = app_parts::secrets(client, (name, app), detail.is_some()).await?;
         if detail.is_some() {
             secrets.extend(own);
@@ -353,7 +354,7 @@ pub async fn orphans(
     for item in known.difference(&declared) {
         let there = match item {
             Item::App(name) => {
-                let detail = existing(client.app(name).await)?;
+                let detail = existing(client.app_of(&scope.tenant, name).await)?;
                 // A workflow is deleted before the functions that it runs; the only stage of a function runs the function itself.
                 let runs = |detail: &AppDetail| {
                     let mut stages = detail.workflow.stages().iter();
@@ -377,8 +378,9 @@ pub async fn orphans(
                 names.push(name);
                 continue;
             }
-            Item::Secret(..) | Item::Schedule(..) | Item::Domain(..) => {
-                app_parts::exists(client, item).await?
+            Item::Secret(app, _) | Item::Schedule(app, _) | Item::Domain(app, _) => {
+                existing(client.app_of(&scope.tenant, app).await)?.is_some()
+                    && app_parts::exists(client, item).await?
             }
         };
         if there {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fdn_core::account::TenantRef;
-use fdn_core::api::WorkflowDetail;
+use fdn_core::api::{AppDetail, WorkflowDetail};
 use fdn_core::applied::{AppliedSet, Item, SetName};
 use fdn_core::billing::{Budget, BudgetName, BudgetSet, SetBudget};
 use fdn_core::preview::{PlanPreview, PlanRequest};
@@ -37,6 +37,14 @@ impl Client {
         let request = request.query(&[("dry_run", dry_run)]);
         let request = request.header("content-type", "application/yaml");
         read(request.body(text)).await
+    }
+
+    /// An app of this tenant. One of another tenant is not found, whatever rights the caller has there.
+    ///
+    /// # Errors
+    /// As for [`Client::network`].
+    pub async fn app_of(&self, tenant: &TenantRef, app: &AppName) -> Result<AppDetail, CliError> {
+        read(self.of(tenant, Method::GET, &["v1", "apps", app.as_str()])?).await
     }
 
     /// Validates a workflow without setting it.

@@ -16,7 +16,7 @@ use crate::client::collect;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
-use crate::output::{Format, Listing, Row, age, size, time};
+use crate::output::{Format, Listing, Row, age, printable, size, time};
 
 /// The longest pause between two polls while waiting for a job.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
@@ -125,7 +125,7 @@ fn one(format: Format, job: JobInfo, console: &mut Console) -> Result<(), CliErr
     if let Some(reason) = &job.reason
         && format == Format::Table
     {
-        console.note(reason);
+        console.note(&printable(reason));
     }
     rows(format, &[job], "no job", console)
 }
@@ -206,7 +206,9 @@ async fn logs(
                 url: client.place(),
                 reason: e.to_string(),
             })?;
-        console.line(&format!("{} {} {}", time(line.at), line.node, line.text))?;
+        // Written by other people's code: it must not steer the terminal.
+        let text = printable(&line.text);
+        console.line(&format!("{} {} {text}", time(line.at), line.node))?;
     }
     Ok(())
 }

@@ -56,9 +56,7 @@ pub async fn run(
     };
     config.contexts.insert(name.clone(), context);
     config.current = Some(name.clone());
-    // Save the token first: a context without a token is worse than a token without a context.
-    store.save_token(&name, &token)?;
-    store.save(&config)?;
+    store.save_login(&config, &name, &token)?;
     console.line(&format!(
         "logged in to {} as {user} until {}; context {name} is now the current one",
         client.place(),

@@ -119,8 +119,7 @@ pub fn write(
         .current
         .get_or_insert_with(|| name.to_owned())
         .clone();
-    store.save_token(name, token)?;
-    store.save(&config)?;
+    store.save_login(&config, name, token)?;
     Ok(if current == name {
         ContextStatus::Current
     } else {
