@@ -17,6 +17,7 @@ use crate::store::api_token::{
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::revision::revision_lock;
+use crate::store::user::user_get;
 
 /// How long a token is still listed after its end: 30 days.
 const REMEMBERED_MS: u64 = 30 * 86_400_000;
@@ -24,7 +25,7 @@ const REMEMBERED_MS: u64 = 30 * 86_400_000;
 /// Creates a token. `tenant` is the only one in which it is valid, if given; the caller of this function has checked it.
 ///
 /// # Errors
-/// When a limit is exceeded, a scope is not available to tokens, or the store fails.
+/// When a limit is exceeded, a scope is not available to tokens, the person was disabled meanwhile, or the store fails.
 pub async fn create(
     state: &State,
     actor: &Actor,
@@ -52,8 +53,13 @@ pub async fn create(
         hash: token_hash(secret.expose()),
     };
     in_transaction!(state.store, tx => {
-        // The lock makes counting and inserting one step across all controllers.
+        // The lock makes counting and inserting one step across all controllers. Disabling a user takes it too: a token that was left behind would
+        // count again as soon as the user does.
         revision_lock(&mut tx).await?;
+        let user = user_get(&mut tx, person.name.as_str()).await?;
+        if user.is_none_or(|user| user.info.disabled_at.is_some()) {
+            return Err(Error::Unauthenticated("the user is disabled"));
+        }
         api_token_trim(&mut tx, Timestamp(now.get().saturating_sub(REMEMBERED_MS))).await?;
         if api_token_count(&mut tx, &person.name, now).await? >= most {
             return Err(Error::Conflict(format!(

@@ -415,6 +415,8 @@ async fn write(
                 return Ok(None);
             }
         }
+        let of = (candidate.tenant, &candidate.app);
+        secrets::check_kept(&mut tx, of, &candidate.secrets, &candidate.fresh).await?;
         let new = NewVersion { candidate, steps, by: actor, now };
         let version = version_write(&mut tx, settings, new).await?;
         secrets_write(state, &mut tx, candidate, (actor, revision, now)).await?;

@@ -201,10 +201,10 @@ pub async fn accept(
         }
         user_set_password(&mut tx, user, &password, now).await?;
         session_delete_others(&mut tx, user, None).await?;
-        keep_session(state, &mut tx, session).await?;
+        keep_session(state, &mut tx, session, None).await?;
         Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
     })?;
-    succeeded(state, user.as_str(), from);
+    succeeded(state, user.as_str());
     info!(%user, "an invitation was accepted");
     Ok(begun)
 }

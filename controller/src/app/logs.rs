@@ -2,6 +2,10 @@
 //!
 //! The last lines of all nodes come first, in order of time. A follower then gets lines as nodes send them; nodes that join are added, nodes that
 //! die drop out. A slow reader slows the nodes down: nothing is buffered beyond a bounded channel.
+//!
+//! A node knows an app by its name alone, and names of deleted apps are free for others. So a follower is judged again at every look: its stream
+//! ends when the app is gone or somebody else's, or when the caller may not look at it any more. Like a stream of events it ends after
+//! `events.lifetime` at the latest, and the client comes again. Lines of the time when another tenant had an app of this name are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,21 +13,24 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fdn_core::api::LogLine;
-use fdn_core::{AppName, NodeId, TenantId};
+use fdn_core::{AppName, NodeId, Right, TenantId, Timestamp};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
+use super::access::{Caller, Verdict, present};
 use crate::Error;
 use crate::edge::node_client::NodeAddress;
 use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
+use crate::store::billing::owner::{NOBODY, Owners, owner_list};
 
-/// How often a follower looks for nodes that joined.
+/// How often a follower looks for nodes that joined, and whether it still may.
 const LOOK: Duration = Duration::from_secs(2);
 /// The number of last lines that are requested again, so that none is lost between two requests.
 const OVERLAP: u32 = 100;
@@ -45,12 +52,45 @@ struct Stamp {
     at: u64,
 }
 
-/// The lines of an app as `application/x-ndjson`.
+/// Whose app's log is read, and by whom.
+struct Reading {
+    state: Arc<State>,
+    caller: Caller,
+    tenant: TenantId,
+    app: AppName,
+    /// Who owned an app of this name, and since when.
+    owners: Owners,
+}
+
+impl Reading {
+    /// Whether a line of this time is the tenant's, and not one of another tenant that had an app of this name. An app without a known owner
+    /// had no other.
+    fn includes(&self, at: u64) -> bool {
+        [self.tenant, NOBODY].contains(&self.owners.at(&self.app, Timestamp(at)))
+    }
+
+    /// Whether the app was the tenant's all the time, and the caller may still look at it.
+    async fn is_allowed(&self) -> Result<bool, Error> {
+        let mut connection = self.state.store.read().await?;
+        let row = app_get(&mut connection, &self.app).await?;
+        let owners = owner_list(&mut connection, [&self.app]).await?;
+        if row.is_none_or(|row| row.tenant != self.tenant) || owners != self.owners {
+            return Ok(false);
+        }
+        let caller = present(&mut connection, &self.caller, fdn_service::now()).await?;
+        Ok(caller.is_some_and(|caller| {
+            caller.allowed(Right::Look, Some(self.tenant)) == Verdict::Allowed
+        }))
+    }
+}
+
+/// The lines of an app as `application/x-ndjson`, for a caller who may look at it.
 ///
 /// # Errors
 /// When there is no such app, there are too many readers, or the store fails.
 pub async fn logs(
     state: Arc<State>,
+    caller: Caller,
     tenant: TenantId,
     app: AppName,
     query: LogQuery,
@@ -60,6 +100,7 @@ pub async fn logs(
         .await?
         .filter(|row| row.tenant == tenant)
         .ok_or_else(|| Error::no_app(&app))?;
+    let owners = owner_list(&mut connection, [&app]).await?;
     drop(connection);
     let reader = Arc::clone(&state.log_readers)
         .try_acquire_owned()
@@ -72,27 +113,34 @@ pub async fn logs(
         tail: query.tail.min(state.settings.function_logs.tail),
         ..query
     };
+    let reading = Arc::new(Reading {
+        state,
+        caller,
+        tenant,
+        app,
+        owners,
+    });
     tokio::spawn(async move {
         let _reader = reader;
         tokio::select! {
             // The reader disconnected: dropping the tasks ends every request to a node.
             () = sender.closed() => {}
-            () = gather(&state, &app, query, &sender) => {}
+            () = gather(&reading, query, &sender) => {}
         }
     });
     Ok(ReceiverStream::new(receiver))
 }
 
-async fn gather(state: &Arc<State>, app: &AppName, query: LogQuery, out: &mpsc::Sender<Bytes>) {
-    let nodes = living(state);
-    let (lines, sent) = last_lines(state, app, query.tail, &nodes).await;
+async fn gather(reading: &Arc<Reading>, query: LogQuery, out: &mpsc::Sender<Bytes>) {
+    let nodes = living(&reading.state);
+    let (lines, sent) = last_lines(reading, query.tail, &nodes).await;
     for line in lines {
         if out.send(line).await.is_err() {
             return;
         }
     }
     if query.follow {
-        follow(state, app, sent, query.tail, out).await;
+        follow(reading, sent, query.tail, out).await;
     }
 }
 
@@ -106,23 +154,22 @@ fn living(state: &State) -> Vec<NodeAddress> {
 
 /// The last lines of all nodes, oldest first, and the time of the last line of each node.
 async fn last_lines(
-    state: &Arc<State>,
-    app: &AppName,
+    reading: &Arc<Reading>,
     tail: u32,
     nodes: &[NodeAddress],
 ) -> (Vec<Bytes>, BTreeMap<NodeId, u64>) {
-    let limit = state.settings.function_logs.node_timeout.as_duration();
+    let settings = &reading.state.settings.function_logs;
+    let limit = settings.node_timeout.as_duration();
     let mut asked = JoinSet::new();
     for at in nodes.iter().cloned() {
-        let (state, app) = (Arc::clone(state), app.clone());
+        let reading = Arc::clone(reading);
         asked.spawn(async move {
             let (sender, mut receiver) = mpsc::channel(64);
             let node = at.node.node.clone();
             let source = Source { at, after: 0 };
             let request = tokio::spawn(async move {
                 let asking = read_node(
-                    &state,
-                    &app,
+                    &reading,
                     &source,
                     LogQuery {
                         follow: false,
@@ -172,11 +219,10 @@ fn stamp(line: &[u8]) -> Option<u64> {
         .map(|stamp| stamp.at)
 }
 
-/// Follows all nodes until the reader disconnects. `sent` has, by node, the time up to which lines have been sent; a node is always asked for
-/// some of its last lines again, so that none is lost between two requests.
+/// Follows all nodes until the caller may not any more, or has for long enough and must show it again. `sent` has, by node, the time up to which
+/// lines have been sent; a node is always asked for some of its last lines again, so that none is lost between two requests.
 async fn follow(
-    state: &Arc<State>,
-    app: &AppName,
+    reading: &Arc<Reading>,
     mut sent: BTreeMap<NodeId, u64>,
     tail: u32,
     out: &mpsc::Sender<Bytes>,
@@ -184,18 +230,28 @@ async fn follow(
     let mut open: BTreeSet<NodeAddress> = BTreeSet::new();
     let mut streams = JoinSet::new();
     let mut look = tokio::time::interval(LOOK);
+    let ends = Instant::now() + reading.state.settings.events.lifetime.as_duration();
     loop {
         tokio::select! {
+            () = tokio::time::sleep_until(ends) => return,
             _ = look.tick() => {
-                for at in living(state) {
+                match reading.is_allowed().await {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(error) => {
+                        debug!(app = %reading.app, error = chain(&error), "it cannot be told who may read a log");
+                        return;
+                    }
+                }
+                for at in living(&reading.state) {
                     if !open.insert(at.clone()) {
                         continue;
                     }
                     let source = Source { after: sent.get(&at.node.node).copied().unwrap_or(0), at };
                     let query = LogQuery { follow: true, tail: tail.max(OVERLAP) };
-                    let (state, app, out) = (Arc::clone(state), app.clone(), out.clone());
+                    let (reading, out) = (Arc::clone(reading), out.clone());
                     streams.spawn(async move {
-                        let last = read_node(&state, &app, &source, query, &out).await;
+                        let last = read_node(&reading, &source, query, &out).await;
                         tokio::time::sleep(AGAIN).await;
                         (source, last)
                     });
@@ -220,13 +276,13 @@ struct Source {
 
 /// Forwards the lines of a node until its response ends. Returns the time of the last one.
 async fn read_node(
-    state: &State,
-    app: &AppName,
+    reading: &Reading,
     source: &Source,
     query: LogQuery,
     out: &mpsc::Sender<Bytes>,
 ) -> u64 {
     let Source { at, after } = source;
+    let Reading { state, app, .. } = reading;
     let mut last = *after;
     let target = format!("/logs/{app}?follow={}&tail={}", query.follow, query.tail);
     let asking = async {
@@ -246,7 +302,7 @@ async fn read_node(
     while let Some(Ok(piece)) = pieces.next().await {
         for line in lines.push(&piece) {
             let at = stamp(&line).unwrap_or(last);
-            if at <= *after {
+            if at <= *after || !reading.includes(at) {
                 continue;
             }
             last = last.max(at);

@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::access::Person;
 use super::actor::Actor;
-use super::login::{address, hash_chosen, hash_unknown, verify_credentials};
+use super::login::{address, hash_chosen, hash_unknown, recheck, verify_credentials};
 use super::precondition::{Precondition, tag};
 use crate::Error;
 use crate::state::State;
@@ -164,7 +164,7 @@ pub async fn set_password(
     user: &UserName,
     request: SetPassword,
 ) -> Result<(), Error> {
-    write_password(state, actor, user, request.password, None).await
+    write_password(state, actor, user, request.password, (None, None)).await
 }
 
 /// Changes the caller's own password. The caller's other sessions end.
@@ -181,17 +181,20 @@ pub async fn change_password(
         user: person.name.to_string(),
         password: change.current,
     };
-    verify_credentials(state, request, address(actor), fdn_service::now()).await?;
+    let user = verify_credentials(state, request, address(actor), fdn_service::now()).await?;
     let session = person.credential.session();
-    write_password(state, actor, &person.name, change.password, session).await
+    let shown = (session, Some(user.password_hash.as_str()));
+    write_password(state, actor, &person.name, change.password, shown).await
 }
 
+/// Sets a password. The session `stays` does not end. If the user has shown the present password, whose hash was `verified`, it must not have been
+/// changed since.
 async fn write_password(
     state: &State,
     actor: &Actor,
     user: &UserName,
     password: String,
-    stays: Option<SessionId>,
+    (stays, verified): (Option<SessionId>, Option<&str>),
 ) -> Result<(), Error> {
     let now = fdn_service::now();
     let hash = hash_chosen(state, password).await?;
@@ -199,6 +202,9 @@ async fn write_password(
         // Serializes this with creating and accepting an invitation, including what each does to sessions.
         revision_lock(&mut tx).await?;
         existing(&mut tx, user).await?;
+        if verified.is_some() {
+            recheck(&mut tx, user, verified).await?;
+        }
         user_set_password(&mut tx, user, &hash, now).await?;
         session_delete_others(&mut tx, user, stays).await?;
         invitation_delete(&mut tx, user).await?;

@@ -1,7 +1,6 @@
 //! `/v1/network` and `/v1/apps`: the network, and the apps with their versions, plans and logs.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use actix_multipart::Multipart;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
@@ -322,7 +321,8 @@ pub(crate) async fn app_logs(
         follow: params.follow,
         tail: params.tail,
     };
-    let lines = logs::logs(Arc::clone(&state), tenant, app.into_inner(), query).await?;
+    let (state, app) = (state.into_inner(), app.into_inner());
+    let lines = logs::logs(state, call.caller, tenant, app, query).await?;
     // A compressing or buffering proxy would delay lines.
     Ok(HttpResponse::Ok()
         .content_type("application/x-ndjson")

@@ -19,7 +19,7 @@ pub struct EventSettings {
     pub patience: DurationMs,
     /// How often a reader gets something even without events, so that proxies keep the connection open.
     pub heartbeat: DurationMs,
-    /// How long a reader is served before it must connect again, which checks its rights anew.
+    /// How long a reader is served before it must connect again, which checks its rights anew. It counts for those who follow a log, too.
     pub lifetime: DurationMs,
 }
 

@@ -118,6 +118,26 @@ pub async fn session_find(
         .transpose()
 }
 
+/// The user of the session with this id, if it has not expired.
+///
+/// # Errors
+/// When the database fails.
+pub async fn session_holder(
+    connection: &mut AnyConnection,
+    id: SessionId,
+    now: Timestamp,
+) -> Result<Option<Holder>, StoreError> {
+    let row = sqlx::query(
+        "SELECT u.network_role, u.disabled_at FROM sessions s JOIN users u ON u.name = s.user_name \
+         WHERE s.id = $1 AND s.expires_at > $2",
+    )
+    .bind(id.to_string())
+    .bind(stored(now.get()))
+    .fetch_optional(connection)
+    .await?;
+    row.as_ref().map(holder).transpose()
+}
+
 /// A user's sessions that have not expired, last used first.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use crate::rig::{Backend, Rig, on_both, settings};
 
 on_both!(
     wrong_passwords_are_throttled,
+    guesses_at_once_are_throttled_too,
     tokens_expire,
     the_first_password_is_made_once_and_a_taken_address_is_said,
 );
@@ -49,6 +50,26 @@ async fn wrong_passwords_are_throttled(backend: Backend) {
         )
         .await;
     assert_eq!(problem.code.as_str(), "FDN-2005");
+}
+
+async fn guesses_at_once_are_throttled_too(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
+        settings.accounts.login_attempts = 3;
+        settings.accounts.login_parallel = 1;
+    })
+    .await;
+    let guess = |n: u32| {
+        let wish = json!({ "user": format!("user-{n}"), "password": "wrong" });
+        rig.anonymous(Method::POST, "/v1/login").json(&wish).send()
+    };
+    // All of them are let in before the first one is found wrong.
+    let answers = futures::future::join_all((0..40).map(guess)).await;
+    let wrong = answers
+        .into_iter()
+        .filter(|answer| answer.as_ref().expect("an answer").status() == 401)
+        .count();
+    // A few more than three on a machine that stands still for seconds: each has to wait for longer.
+    assert!((1..10).contains(&wrong), "{wrong} of 40 were checked");
 }
 
 async fn tokens_expire(backend: Backend) {

@@ -20,6 +20,7 @@ on_both!(
     what_was_sold_at_a_price_stays_sold_at_it,
     a_budget_alerts_once_for_each_threshold,
     whoever_a_budget_names_is_told_of_alerts_in_signed_words,
+    what_fails_for_one_tenant_keeps_no_other_from_its_alerts,
 );
 
 /// A controller with an app and a node, whose own billing loop does not run.
@@ -433,4 +434,35 @@ async fn whoever_a_budget_names_is_told_of_alerts_in_signed_words(backend: Backe
         }
     })
     .await;
+}
+
+async fn what_fails_for_one_tenant_keeps_no_other_from_its_alerts(backend: Backend) {
+    let rig = rig(backend).await;
+    apply(&rig, &one_a_call()).await;
+    let put = rig.request(Method::PUT, "/v1/billing/budgets/all");
+    let _: Value = rig.json(put.json(&json!({ "limit": "10" }))).await;
+    send(&rig, 1, fdn_service::now(), &[1; 5]).await;
+    let state = rig.controller.state();
+    // A tenant that comes first has a budget that cannot be read.
+    let mut connection = state.store.read().await.expect("connected");
+    let id = format!("ten_{}", "0".repeat(32));
+    sqlx::query("INSERT INTO tenants (id, name, created_at) VALUES ($1, 'first', 0)")
+        .bind(&id)
+        .execute(&mut *connection)
+        .await
+        .expect("a tenant");
+    sqlx::query(
+        "INSERT INTO budgets (tenant, name, budget, changed_at, changed_by) VALUES ($1, 'bad', 'no JSON', 0, 'somebody')",
+    )
+    .bind(&id)
+    .execute(&mut *connection)
+    .await
+    .expect("a budget");
+    drop(connection);
+    let failures = state.metrics.billing.failures.get();
+    round(state, fdn_service::now()).await.expect("a round");
+    let alerts: Vec<BudgetAlert> = rig.get("/v1/billing/alerts").await;
+    let thresholds: Vec<u16> = alerts.iter().map(|alert| alert.threshold).collect();
+    assert_eq!(thresholds, [50]);
+    assert_eq!(state.metrics.billing.failures.get(), failures + 1);
 }

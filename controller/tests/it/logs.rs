@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use bytes::Bytes;
-use fdn_core::api::LogLine;
+use fdn_core::api::{DeployResponse, LogLine};
 use fdn_core::job::JobReceipt;
-use fdn_core::{InstanceId, Timestamp};
+use fdn_core::{DurationMs, InstanceId, Right, Timestamp};
 use fdn_testkit::{components, wait};
 use futures::StreamExt;
-use reqwest::Method;
+use reqwest::multipart::{Form, Part};
+use reqwest::{Method, Response};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
-use crate::accounts::people;
+use crate::accounts::{api_token, people};
 use crate::nodes;
 use crate::rig::{Backend, Rig, on_both};
 
@@ -21,6 +22,9 @@ on_both!(
     the_last_lines_of_all_nodes_come_in_order_of_time,
     the_lines_of_a_job_are_picked_out,
     a_reader_that_follows_hears_old_and_new_nodes,
+    a_reader_hears_nothing_of_another_owner,
+    a_reader_who_may_not_look_any_more_is_cut_off,
+    a_reader_that_follows_must_come_again,
 );
 
 /// A fake node that answers `/logs/{app}`.
@@ -222,4 +226,103 @@ async fn a_reader_that_follows_hears_old_and_new_nodes(backend: Backend) {
     until(&["a at 1", "a at 7"]).await;
     let _b = FakeNode::start(&rig, "b", &[8]).await;
     until(&["a at 1", "a at 7", "b at 8"]).await;
+}
+
+/// Follows the log of `hello`. Returns when the node has this many followers.
+async fn follow(rig: &Rig, token: &str, node: &FakeNode, followers: usize) -> Response {
+    let request = rig
+        .anonymous(Method::GET, "/v1/apps/hello/logs?follow=true")
+        .bearer_auth(token);
+    let answer = request.send().await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    wait::until("the controller to follow", async || {
+        match node.live.receiver_count() {
+            count if count == followers => Ok(()),
+            count => Err(count),
+        }
+    })
+    .await;
+    answer
+}
+
+/// The texts of a stream up to its end.
+async fn rest(answer: Response) -> Vec<String> {
+    let body = tokio::time::timeout(wait::PATIENCE, answer.text()).await;
+    texts(&body.expect("it ends").expect("text"))
+}
+
+async fn a_reader_hears_nothing_of_another_owner(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let people = people(&rig).await;
+    rig.deploy("hello", components::hello("x")).await;
+    // The node goes on, as one does that has not heard yet that the app is another's.
+    let node = FakeNode::start(&rig, "a", &[1]).await;
+    known(&rig, 1).await;
+    let reader = follow(&rig, &people.viewer, &node, 1).await;
+    let gone = rig.request(Method::DELETE, "/v1/apps/hello").send().await;
+    assert_eq!(gone.expect("an answer").status(), 204);
+    let form = Form::new().part("component", Part::bytes(components::hello("y")));
+    let by_other = |method, path| rig.anonymous(method, path).bearer_auth(&people.outsider);
+    let deploy = by_other(Method::POST, "/v1/apps/hello/versions").multipart(form);
+    let _: DeployResponse = rig.json(deploy).await;
+    assert_eq!(rest(reader).await, ["a at 1"]);
+    // Nor does the new owner hear what was written before.
+    let at = fdn_service::now().get() + 1000;
+    *node.jobs.lock().expect("not poisoned") = line("a", at);
+    let answer = by_other(Method::GET, "/v1/apps/hello/logs").send().await;
+    assert_eq!(
+        rest(answer.expect("an answer")).await,
+        [format!("a at {at}")]
+    );
+}
+
+async fn a_reader_who_may_not_look_any_more_is_cut_off(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let people = people(&rig).await;
+    rig.deploy("hello", components::hello("x")).await;
+    let node = FakeNode::start(&rig, "a", &[1]).await;
+    known(&rig, 1).await;
+    let token = api_token(&rig, &people.owner, &[Right::Look]).await;
+    let mut readers = Vec::new();
+    for (reader, followers) in [(&people.viewer, 1), (&people.developer, 2), (&token, 3)] {
+        readers.push(follow(&rig, reader, &node, followers).await);
+    }
+    let mut stays = follow(&rig, &people.owner, &node, 4).await;
+    let id = token.rsplit_once('_').expect("an id and a secret").0;
+    let disable = serde_json::json!({ "disabled": true });
+    for change in [
+        rig.request(Method::DELETE, "/v1/tenants/default/members/viewer"),
+        rig.request(Method::PATCH, "/v1/users/developer")
+            .json(&disable),
+        rig.anonymous(Method::DELETE, &format!("/v1/tokens/{id}"))
+            .bearer_auth(&people.owner),
+    ] {
+        let answer = change.send().await.expect("an answer");
+        assert!(answer.status().is_success(), "{}", answer.status());
+    }
+    for reader in readers {
+        assert_eq!(rest(reader).await, ["a at 1"]);
+    }
+    node.live.send(line("a", 7)).expect("followed");
+    let mut read = String::new();
+    while !read.contains("a at 7") {
+        let piece = tokio::time::timeout(wait::PATIENCE, stays.chunk()).await;
+        let piece = piece.expect("in time").expect("goes on").expect("a piece");
+        read.push_str(std::str::from_utf8(&piece).expect("text"));
+    }
+}
+
+async fn a_reader_that_follows_must_come_again(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
+        settings.events.lifetime = DurationMs::from_millis(100);
+    })
+    .await;
+    rig.deploy("hello", components::hello("x")).await;
+    FakeNode::start(&rig, "a", &[1]).await;
+    known(&rig, 1).await;
+    let request = rig.request(Method::GET, "/v1/apps/hello/logs?follow=true");
+    assert_eq!(
+        rest(request.send().await.expect("an answer")).await,
+        ["a at 1"]
+    );
 }

@@ -6,15 +6,17 @@ use std::process::Command;
 
 use fdn_controller::app::secrets::migrate;
 use fdn_controller::keys::Keys;
-use fdn_controller::store::secret::{data_key_get, secret_list, version_list_with_values};
+use fdn_controller::store::secret::{
+    data_key_get, secret_delete, secret_list, version_list_with_values,
+};
 use fdn_controller::store::version::version_get;
 use fdn_controller::store::{DEFAULT_TENANT, Store};
 use fdn_core::api::{AppsSnapshot, DeployResponse};
 use fdn_core::app::SecretInfo;
 use fdn_core::message::{Channel, FunctionSpec, Message};
-use fdn_core::{Coded as _, DurationMs, SecretName, VersionNumber};
+use fdn_core::{Coded as _, DurationMs, Problem, SecretName, VersionNumber};
 use fdn_service::seal::SealKey;
-use fdn_testkit::components;
+use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -25,6 +27,7 @@ on_both!(
     a_value_reaches_nodes_without_a_deploy_and_nobody_else,
     a_value_is_compared_without_being_set,
     a_secret_that_versions_name_stays,
+    a_secret_that_is_removed_during_a_deploy_is_missed,
     the_master_key_is_changed_under_way,
     master_keys_come_from_a_variable,
     a_lost_master_key_is_named_at_the_start,
@@ -261,6 +264,43 @@ async fn a_secret_that_versions_name_stays(backend: Backend) {
         "{}",
         problem.detail
     );
+}
+
+async fn a_secret_that_is_removed_during_a_deploy_is_missed(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    deployed(&rig, "hunter2").await;
+    let set = set(&rig, "SPARE", "x").await;
+    let state = rig.controller.state();
+    let both = "secrets = [\"KEY\", \"SPARE\"]\n";
+    let deploy = |secrets| rig.upload("vault", components::hello("y"), Some(both), secrets);
+    // The deploy is held up after the validation; meanwhile another controller removes the secret, which no version names yet.
+    let before = rig.artifacts().len();
+    let alone = state.changes.lock().await;
+    let deploying = tokio::spawn(deploy(None).send());
+    wait::until("the artifact to be stored", async || {
+        match rig.artifacts().len() {
+            count if count > before => Ok(()),
+            count => Err(count),
+        }
+    })
+    .await;
+    let mut connection = state.store.read().await.expect("connected");
+    let (function, spare) = (
+        "vault".parse().expect("name"),
+        "SPARE".parse().expect("name"),
+    );
+    let removed = secret_delete(&mut connection, DEFAULT_TENANT, &function, &spare).await;
+    assert!(removed.expect("removed"));
+    drop(connection);
+    drop(alone);
+    let answer = deploying.await.expect("sent").expect("an answer");
+    let problem: Problem = answer.json().await.expect("a problem");
+    assert_eq!(problem.code.as_str(), "FDN-2004");
+    assert!(problem.detail.contains("SPARE"), "{}", problem.detail);
+    assert!(!problem.detail.contains("KEY"), "{}", problem.detail);
+    assert_eq!(told(&rig).await.0, set.revision.get(), "it runs as before");
+    let second: DeployResponse = rig.json(deploy(Some(r#"{"SPARE":"y"}"#))).await;
+    assert!(second.revision > set.revision);
 }
 
 /// Runs the program as operators do, on the rig's database, with the name of an environment variable, and the variable if it has a value.

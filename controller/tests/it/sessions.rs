@@ -1,10 +1,17 @@
 //! Browser sessions: cookies, their protection, and their end.
 
-use fdn_core::DurationMs;
-use fdn_core::account::{SessionInfo, SessionKind, WhoAmI};
+use fdn_controller::app::access::{Credential, Person};
+use fdn_controller::app::actor::Actor;
+use fdn_controller::app::api_token;
+use fdn_controller::app::login::hash_password;
+use fdn_controller::store::revision::revision_lock;
+use fdn_controller::store::session::session_delete_others;
+use fdn_controller::store::user::user_set_password;
+use fdn_core::account::{CreateApiToken, SessionInfo, SessionKind, UserInfo, WhoAmI};
 use fdn_core::api::LoginInfo;
+use fdn_core::{Coded as _, DurationMs, Timestamp, UserName};
 use fdn_testkit::wait;
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde_json::json;
 
 use crate::accounts::{PASSWORD, user};
@@ -15,6 +22,8 @@ on_both!(
     one_cannot_end_anothers_session,
     a_session_that_is_left_alone_ends,
     a_new_password_ends_the_other_sessions,
+    a_password_that_is_changed_while_it_is_checked_opens_nothing,
+    a_disabled_user_gets_no_token_any_more,
     unknown_tokens_are_throttled_and_logins_are_not,
 );
 
@@ -215,4 +224,77 @@ async fn unknown_tokens_are_throttled_and_logins_are_not(backend: Backend) {
     assert_eq!(answer.status(), 429);
     assert!(answer.headers().contains_key("retry-after"));
     rig.login("admin", &rig.password).await;
+}
+
+/// Sends a request with the password of `ann`, and sets another one as soon as that was found right. Returns the status of the answer.
+async fn overtaken(rig: &Rig, request: RequestBuilder, password: &str) -> u16 {
+    let state = rig.controller.state();
+    let found_right = || state.metrics.logins.with_label_values(&["ok"]).get();
+    let before = found_right();
+    let ann: UserName = "ann".parse().expect("a name");
+    let hash = hash_password(password).expect("hashed");
+    let mut tx = state.store.begin().await.expect("begun");
+    revision_lock(&mut tx).await.expect("locked");
+    let asked = tokio::spawn(request.send());
+    wait::until("the password to be found right", async || {
+        if found_right() > before {
+            Ok(())
+        } else {
+            Err("not yet")
+        }
+    })
+    .await;
+    user_set_password(&mut tx, &ann, &hash, fdn_service::now())
+        .await
+        .expect("set");
+    session_delete_others(&mut tx, &ann, None)
+        .await
+        .expect("ended");
+    tx.commit().await.expect("committed");
+    let answer = asked.await.expect("sent").expect("an answer");
+    answer.status().as_u16()
+}
+
+async fn a_password_that_is_changed_while_it_is_checked_opens_nothing(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    user(&rig, "ann", None).await;
+    let wish = json!({ "user": "ann", "password": PASSWORD });
+    let login = rig.anonymous(Method::POST, "/v1/login").json(&wish);
+    assert_eq!(overtaken(&rig, login, "the second password").await, 401);
+    // Nor does it set another one.
+    let session = rig.login("ann", "the second password").await;
+    let wish = json!({ "current": "the second password", "password": "of somebody else" });
+    let change = rig.anonymous(Method::POST, "/v1/password");
+    let change = change.bearer_auth(&session).json(&wish);
+    assert_eq!(overtaken(&rig, change, "the third password").await, 401);
+    rig.login("ann", "the third password").await;
+}
+
+async fn a_disabled_user_gets_no_token_any_more(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let session = user(&rig, "ann", None).await;
+    let request = rig.anonymous(Method::GET, "/v1/sessions");
+    let rows: Vec<SessionInfo> = rig.json(request.bearer_auth(&session)).await;
+    // The request was let in before the user was disabled.
+    let ann = Person {
+        name: "ann".parse().expect("a name"),
+        network_role: None,
+        tenants: Vec::new(),
+        credential: Credential::Session {
+            id: rows[0].id,
+            kind: SessionKind::Bearer,
+            csrf: None,
+        },
+        expires_at: Timestamp(u64::MAX),
+    };
+    let disable = rig.request(Method::PATCH, "/v1/users/ann");
+    let _: UserInfo = rig.json(disable.json(&json!({ "disabled": true }))).await;
+    let wish = json!({ "name": "ci", "scopes": ["look"], "ttl": "1h" });
+    let wish: CreateApiToken = serde_json::from_value(wish).expect("a request");
+    let state = rig.controller.state();
+    let made = api_token::create(state, &Actor::named("ann"), &ann, &wish, None).await;
+    let Err(error) = made else {
+        panic!("a token was left behind");
+    };
+    assert_eq!(error.code().as_str(), "FDN-2001");
 }

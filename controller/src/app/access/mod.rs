@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::store::StoreError;
 use crate::store::api_token::{api_token_find, api_token_touch};
 use crate::store::enrolment::EnrolmentRow;
-use crate::store::session::{Holder, SessionRow, session_find, session_touch};
+use crate::store::session::{Holder, SessionRow, session_find, session_holder, session_touch};
 use crate::store::tenant::membership_list;
 
 /// The least time between two updates of a token's last use, in ms.
@@ -363,6 +363,31 @@ async fn api_token(state: &State, token: &str, now: Timestamp) -> Result<Option<
     )
     .await?;
     Ok(Some(person))
+}
+
+/// The caller as of `now`, with the present roles, for an answer that lasts; `None` if the session or token has ended or its user is disabled.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn present(
+    connection: &mut AnyConnection,
+    caller: &Caller,
+    now: Timestamp,
+) -> Result<Option<Caller>, Error> {
+    let Caller::User(known) = caller;
+    let found = match &known.credential {
+        Credential::Session { id, .. } => session_holder(&mut *connection, *id, now).await?,
+        Credential::Token { id, .. } => api_token_find(&mut *connection, *id)
+            .await?
+            .filter(|(row, _)| row.info.is_open(now))
+            .map(|(_, holder)| holder),
+    };
+    let Some(holder) = found.filter(|holder| holder.disabled_at.is_none()) else {
+        return Ok(None);
+    };
+    let (name, credential) = (known.name.clone(), known.credential.clone());
+    let person = person(connection, name, &holder, credential, known.expires_at).await?;
+    Ok(Some(Caller::User(Box::new(person))))
 }
 
 /// Ignores contention: another request writes at the same time, and the next request updates the last use.

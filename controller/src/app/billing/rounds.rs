@@ -51,7 +51,7 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// Runs one round.
+/// Runs one round. What fails for one tenant keeps no other from a statement or an alert.
 ///
 /// # Errors
 /// When the store fails; what was done until then is kept.
@@ -59,9 +59,10 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
     if book(state, now).await? {
         close(state, now).await?;
     }
-    issue(state, now).await?;
+    let issued = issue(state, now).await;
     alert(state, now).await?;
-    unowned(state).await
+    unowned(state).await?;
+    issued
 }
 
 /// Books records that are not booked yet. Returns whether none are left.
@@ -119,68 +120,95 @@ async fn issue(state: &State, now: Timestamp) -> Result<(), Error> {
         };
         let missing = statement_missing(&mut connection, month).await?;
         drop(connection);
+        let mut failed = None;
         for tenant in missing {
-            let terms = Terms {
-                now,
-                ..Terms::of(state)
-            };
-            let new: bool = in_transaction!(state.store, tx => {
-                let statement = compute(&mut tx, tenant, month, terms).await?;
-                Ok::<_, Error>(statement_insert(&mut tx, &statement).await?)
-            })?;
-            if new {
-                state.metrics.billing.statements.inc();
-                info!(%tenant, %month, "a statement was issued");
+            if let Err(failure) = issue_statement(state, tenant, month, now).await {
+                warn!(%tenant, %month, error = chain(&failure), "a statement cannot be issued");
+                failed = Some(failure);
             }
+        }
+        // The next round tries again: the month is not done before all have their statements.
+        if let Some(failure) = failed {
+            return Err(failure);
         }
         in_transaction!(state.store, tx => Ok::<_, Error>(clock_issued(&mut tx, month).await?))?;
     }
     Ok(())
 }
 
+async fn issue_statement(
+    state: &State,
+    tenant: TenantId,
+    month: Month,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let terms = Terms {
+        now,
+        ..Terms::of(state)
+    };
+    let new: bool = in_transaction!(state.store, tx => {
+        let statement = compute(&mut tx, tenant, month, terms).await?;
+        Ok::<_, Error>(statement_insert(&mut tx, &statement).await?)
+    })?;
+    if new {
+        state.metrics.billing.statements.inc();
+        info!(%tenant, %month, "a statement was issued");
+    }
+    Ok(())
+}
+
 /// Raises the alerts of budgets whose thresholds this month's statement has reached, each once.
 async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
-    let tenants = budget_tenants(&mut *state.store.read().await?).await?;
-    let (month, terms) = (
-        Month::of(now),
-        Terms {
-            now,
-            ..Terms::of(state)
-        },
-    );
-    for tenant in tenants {
-        let mut snapshot = state.store.snapshot().await?;
-        let spent = compute(&mut snapshot, tenant, month, terms).await?.total;
-        let budgets = budget_list(&mut snapshot, tenant).await?;
-        drop(snapshot);
-        for budget in budgets {
-            for threshold in budget.reached(spent) {
-                let webhook = budget.webhook.as_ref();
-                let (budget, limit) = (budget.name.clone(), budget.limit);
-                let alert = BudgetAlert {
-                    budget,
-                    month,
-                    threshold,
-                    spent,
-                    limit,
-                    at: now,
-                };
-                let new: bool = in_transaction!(state.store, tx => {
-                    let new = alert_insert(&mut tx, tenant, &alert).await?;
-                    if new {
-                        // Each entry of the audit log becomes an event, which subscribers of events receive.
-                        audit_insert(&mut tx, &audit_entry(tenant, &alert)).await?;
-                        if let Some(url) = webhook {
-                            webhook_insert(&mut tx, &request(tenant, &alert, url)).await?;
-                        }
-                    }
-                    Ok::<_, Error>(new)
-                })?;
+    for tenant in budget_tenants(&mut *state.store.read().await?).await? {
+        if let Err(failure) = alert_tenant(state, tenant, now).await {
+            state.metrics.billing.failures.inc();
+            warn!(
+                %tenant,
+                error = chain(&failure),
+                "the budgets of a tenant cannot be checked; those of others are"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn alert_tenant(state: &State, tenant: TenantId, now: Timestamp) -> Result<(), Error> {
+    let month = Month::of(now);
+    let terms = Terms {
+        now,
+        ..Terms::of(state)
+    };
+    let mut snapshot = state.store.snapshot().await?;
+    let spent = compute(&mut snapshot, tenant, month, terms).await?.total;
+    let budgets = budget_list(&mut snapshot, tenant).await?;
+    drop(snapshot);
+    for budget in budgets {
+        for threshold in budget.reached(spent) {
+            let webhook = budget.webhook.as_ref();
+            let (budget, limit) = (budget.name.clone(), budget.limit);
+            let alert = BudgetAlert {
+                budget,
+                month,
+                threshold,
+                spent,
+                limit,
+                at: now,
+            };
+            let new: bool = in_transaction!(state.store, tx => {
+                let new = alert_insert(&mut tx, tenant, &alert).await?;
                 if new {
-                    state.metrics.billing.alerts.inc();
-                    state.webhook_wake.notify_one();
-                    warn!(%tenant, budget = %alert.budget, %month, threshold, %spent, limit = %alert.limit, "a budget's threshold was reached");
+                    // Each entry of the audit log becomes an event, which subscribers of events receive.
+                    audit_insert(&mut tx, &audit_entry(tenant, &alert)).await?;
+                    if let Some(url) = webhook {
+                        webhook_insert(&mut tx, &request(tenant, &alert, url)).await?;
+                    }
                 }
+                Ok::<_, Error>(new)
+            })?;
+            if new {
+                state.metrics.billing.alerts.inc();
+                state.webhook_wake.notify_one();
+                warn!(%tenant, budget = %alert.budget, %month, threshold, %spent, limit = %alert.limit, "a budget's threshold was reached");
             }
         }
     }

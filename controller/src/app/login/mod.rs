@@ -21,11 +21,17 @@ use super::authority::later;
 use crate::Error;
 use crate::state::State;
 use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::revision::revision_lock;
 use crate::store::session::{SessionRow, session_insert, session_trim};
 use crate::store::tenant::member_upsert;
 use crate::store::user::{UserRow, user_count, user_get, user_insert};
 use crate::store::{DEFAULT_TENANT, in_transaction};
-use password::{INPUT_MAX, check, random_password};
+use password::{INPUT_MAX, check, hashing_permit, random_password};
+
+/// The error of a login. It does not tell what is wrong.
+fn wrong() -> Error {
+    Error::Unauthenticated("user or password is wrong")
+}
 
 /// A new session.
 pub struct NewSession {
@@ -60,11 +66,16 @@ pub(super) async fn verify_credentials(
     drop(connection);
     // Nobody learns whether the password of a disabled user was right.
     let found = found.filter(|user| user.info.disabled_at.is_none());
-    let Some(user) = check(state, found, password).await? else {
-        failed(state, &name, address, now);
-        return Err(Error::Unauthenticated("user or password is wrong"));
+    let permit = hashing_permit(state).await?;
+    // Those who had their turn meanwhile may have failed. The permit is kept until this one is counted: of any number of guesses at once, no more
+    // than there are permits get by.
+    check_throttle(state, &name, address, fdn_service::now())?;
+    let (user, _permit) = check(permit, found, password).await?;
+    let Some(user) = user else {
+        failed(state, &name, address, fdn_service::now());
+        return Err(wrong());
     };
-    succeeded(state, &name, address);
+    succeeded(state, &name);
     Ok(user)
 }
 
@@ -98,9 +109,9 @@ pub(super) fn failed(state: &State, user: &str, address: IpAddr, now: Timestamp)
     warn!(%address, "a login failed");
 }
 
-/// Counts a successful login, and resets the failures of its user and address.
-pub(super) fn succeeded(state: &State, user: &str, address: IpAddr) {
-    state.logins.succeeded(user, address);
+/// Counts a successful login, and resets the failures of its user.
+pub(super) fn succeeded(state: &State, user: &str) {
+    state.logins.succeeded(user);
     count(state, "ok");
 }
 
@@ -121,7 +132,8 @@ pub async fn login(
 ) -> Result<NewSession, Error> {
     let now = fdn_service::now();
     let user = verify_credentials(state, request, address(actor), now).await?;
-    begin_session(state, &user.info.name, kind, actor, now).await
+    let who = (&user.info.name, Some(user.password_hash.as_str()));
+    begin_session(state, who, kind, actor, now).await
 }
 
 /// A session of an authenticated user. It is valid once it is stored.
@@ -151,32 +163,46 @@ pub(super) fn new_session(
     Ok(NewSession { secret, session })
 }
 
-/// Stores a new session; the least recently used ones of its user make room.
+/// Checks a user again who was authenticated a while ago: the user may have been disabled, or the password whose hash was `verified` changed. The
+/// caller holds the lock of [`revision_lock`], which those changes take as well.
 ///
 /// # Errors
-/// When the user was disabled meanwhile, or the store fails.
+/// When the user or the password does not count any more, or the store fails.
+pub(super) async fn recheck(
+    connection: &mut AnyConnection,
+    user: &UserName,
+    verified: Option<&str>,
+) -> Result<(), Error> {
+    let found = user_get(connection, user.as_str()).await?;
+    let counts = found.is_some_and(|user| {
+        user.info.disabled_at.is_none() && verified.is_none_or(|hash| hash == user.password_hash)
+    });
+    if counts { Ok(()) } else { Err(wrong()) }
+}
+
+/// Stores a new session of a user who is checked again ([`recheck`]); the least recently used ones of its user make room.
+///
+/// # Errors
+/// When the user or the password does not count any more, or the store fails.
 pub(super) async fn keep_session(
     state: &State,
     connection: &mut AnyConnection,
     session: &SessionRow,
+    verified: Option<&str>,
 ) -> Result<(), Error> {
+    recheck(&mut *connection, &session.user, verified).await?;
     let keep = state.settings.accounts.tokens_per_user.saturating_sub(1);
     session_trim(connection, &session.user, keep, session.created_at).await?;
-    // Checked again, as the user may have been disabled meanwhile.
-    match user_get(connection, session.user.as_str()).await? {
-        Some(user) if user.info.disabled_at.is_none() => {}
-        _ => return Err(Error::Unauthenticated("user or password is wrong")),
-    }
     Ok(session_insert(connection, session).await?)
 }
 
-/// Creates and stores a session of an authenticated user.
+/// Creates and stores a session of a user who was authenticated: by the password that has the hash given, if by one.
 ///
 /// # Errors
-/// When the user was disabled meanwhile, or the store fails.
+/// When the user was disabled or the password changed meanwhile, or the store fails.
 pub(super) async fn begin_session(
     state: &State,
-    user: &UserName,
+    (user, verified): (&UserName, Option<&str>),
     kind: SessionKind,
     actor: &Actor,
     now: Timestamp,
@@ -195,7 +221,9 @@ pub(super) async fn begin_session(
         ),
     };
     in_transaction!(state.store, tx => {
-        keep_session(state, &mut tx, session).await?;
+        // The lock of whatever ends all sessions of a user: this one begins before that, and is ended too, or does not begin.
+        revision_lock(&mut tx).await?;
+        keep_session(state, &mut tx, session, verified).await?;
         Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
     })?;
     Ok(begun)

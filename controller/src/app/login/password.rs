@@ -82,7 +82,7 @@ async fn hash_with_permit(state: &State, password: String) -> Result<String, Err
 }
 
 /// Waits for a turn to hash a password: each takes 19 MiB of memory.
-async fn hashing_permit(state: &State) -> Result<OwnedSemaphorePermit, Error> {
+pub(super) async fn hashing_permit(state: &State) -> Result<OwnedSemaphorePermit, Error> {
     let too_many = || Error::TooMany {
         what: "too many logins at once",
         after: Duration::from_secs(1),
@@ -96,23 +96,22 @@ async fn hashing_permit(state: &State) -> Result<OwnedSemaphorePermit, Error> {
     .map_err(|_| too_many())
 }
 
-/// Checks a password in its turn. A missing user takes the same time as an existing one.
+/// Checks a password in its turn, and returns the permit, too. A missing user takes the same time as an existing one.
 pub(super) async fn check(
-    state: &State,
+    permit: OwnedSemaphorePermit,
     user: Option<UserRow>,
     password: String,
-) -> Result<Option<UserRow>, Error> {
-    let permit = hashing_permit(state).await?;
+) -> Result<(Option<UserRow>, OwnedSemaphorePermit), Error> {
     let checked = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        match user {
+        let fits = match user {
             Some(user) => password_fits(&password, &user.password_hash).then_some(user),
             None => {
                 // Done for the time it takes; the result is not needed.
                 drop(hash_password(&password));
                 None
             }
-        }
+        };
+        (fits, permit)
     });
     checked
         .await

@@ -141,11 +141,10 @@ impl Logins {
         }
     }
 
-    pub(super) fn succeeded(&self, user: &str, address: IpAddr) {
-        let mut failures = lock(&self.failures);
-        for key in Self::keys(user, address) {
-            failures.remove(&key);
-        }
+    /// Forgets the failures of a user who logged in. Those of the address stay: whoever guesses the passwords of others must not get rid of them
+    /// by logging in as themselves.
+    pub(super) fn succeeded(&self, user: &str) {
+        lock(&self.failures).remove(&Key::User(user.to_owned()));
     }
 }
 
@@ -200,8 +199,17 @@ mod tests {
             "the user counts"
         );
         assert_eq!(logins.wait("other", address(2), NOW), Duration::ZERO);
-        logins.succeeded("admin", address(1));
-        assert_eq!(logins.wait("admin", address(1), NOW), Duration::ZERO);
+        logins.succeeded("admin");
+        assert_eq!(
+            logins.wait("admin", address(2), NOW),
+            Duration::ZERO,
+            "the user's failures are forgotten"
+        );
+        assert_eq!(
+            logins.wait("admin", address(1), NOW),
+            Duration::from_secs(2),
+            "the address' are not"
+        );
     }
 
     #[test]

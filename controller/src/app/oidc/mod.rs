@@ -201,7 +201,7 @@ async fn end_inner(
         .ok_or_else(|| OidcError::failed("the identity provider sent no code", "no code"))?;
     let claims = claims(state, settings, code, pending).await?;
     let user = people::resolve(state, settings, &claims, actor, now).await?;
-    begin_session(state, &user, SessionKind::Cookie, actor, now).await
+    begin_session(state, (&user, None), SessionKind::Cookie, actor, now).await
 }
 
 fn pending(state: &State, cookie: Option<&str>, now: Timestamp) -> Result<PendingLogin, Error> {

@@ -16,7 +16,7 @@ use crate::app::policy::{audit, existing};
 use crate::state::State;
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
-use crate::store::revision::revision_next;
+use crate::store::revision::{revision_lock, revision_next};
 use crate::store::secret::{SecretRow, secret_delete, secret_list};
 use crate::store::version::{version_get, version_list};
 
@@ -200,6 +200,8 @@ pub async fn remove(
 ) -> Result<(), Error> {
     let _alone = state.changes.lock().await;
     let done: Result<(), Error> = in_transaction!(state.store, tx => {
+        // No other controller stores a version that names it between the check and the deletion.
+        revision_lock(&mut tx).await?;
         let function = function_of(&mut tx, tenant, app).await?;
         let rows = secret_list(&mut tx, tenant, &function).await?;
         let old = rows.iter().find(|row| row.name == *name).ok_or_else(|| no_secret(app, name))?;

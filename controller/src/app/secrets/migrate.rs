@@ -19,7 +19,7 @@ use crate::app::actor::Actor;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::in_transaction;
-use crate::store::revision::revision_next;
+use crate::store::revision::{revision_lock, revision_next};
 use crate::store::secret::{secret_list, version_list_with_values, version_values_clear};
 use crate::store::version::VersionRow;
 
@@ -74,6 +74,8 @@ async fn migrate_version(
     let actor = Actor::network();
     let keep = state.settings.secrets.keep_old.as_millis();
     let moved: Result<u64, Error> = in_transaction!(state.store, tx => {
+        // A value that is set meanwhile is newer than the one here: it must not be set between reading and writing.
+        revision_lock(&mut tx).await?;
         let known = secret_list(&mut tx, tenant, function).await?;
         let mut values = BTreeMap::new();
         let mut settled = true;

@@ -7,7 +7,7 @@
 pub mod manage;
 pub mod migrate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::manifest::{Manifest, ManifestError};
 use fdn_core::message::{AppDesired, FunctionSpec, Sealed};
@@ -50,6 +50,33 @@ pub(super) async fn current(
         values.insert(row.name.clone(), state.vault.open_value(&row)?);
     }
     Ok(values)
+}
+
+/// Checks that a function still has the secrets that its next version takes over: all but the `fresh` ones, which are stored with the version. They
+/// were read before the version was validated, and could be removed meanwhile, since no stored version named them.
+///
+/// # Errors
+/// When some were removed, or the store fails.
+pub(super) async fn check_kept(
+    connection: &mut AnyConnection,
+    (tenant, app): (TenantId, &AppName),
+    secrets: &BTreeMap<SecretName, Secret>,
+    fresh: &BTreeSet<SecretName>,
+) -> Result<(), Error> {
+    let rows = secret_list(connection, tenant, &app.clone().into()).await?;
+    let gone: Vec<&str> = secrets
+        .keys()
+        .filter(|name| !fresh.contains(*name))
+        .filter(|name| !rows.iter().any(|row| row.name == **name))
+        .map(SecretName::as_str)
+        .collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let gone = gone.join(", ");
+    Err(Error::Conflict(format!(
+        "secrets of app {app} were removed while the version was checked: {gone}; deploy again, and send values for them"
+    )))
 }
 
 /// Stores values of a function's secrets.
