@@ -134,6 +134,11 @@ pub enum Error {
     /// The body of a request is larger than allowed.
     #[error("the request body is larger than {0}; send less")]
     BodyTooLarge(fdn_core::ByteSize),
+    /// The body of a request arrived too slowly.
+    #[error(
+        "the request body stood still, or came slower than 256 kbit/s on the whole; nothing was done, send it again"
+    )]
+    SlowBody,
     /// The credentials are missing or wrong.
     #[error("{0}")]
     Unauthenticated(&'static str),
@@ -291,6 +296,7 @@ impl Coded for Error {
             Self::Conflict(_) => ErrorCode::Conflict,
             Self::BadRequest(_) => ErrorCode::BadRequest,
             Self::BodyTooLarge(_) => ErrorCode::BodyTooLarge,
+            Self::SlowBody => ErrorCode::UploadIncomplete,
             Self::Unauthenticated(_) => ErrorCode::Unauthenticated,
             Self::Forbidden { .. } => ErrorCode::Forbidden,
             Self::Suspended => ErrorCode::TenantSuspended,

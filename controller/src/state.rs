@@ -18,6 +18,7 @@ use crate::Error;
 use crate::app::fleet::admin_state;
 use crate::app::login::Logins;
 use crate::app::oidc::Provider;
+use crate::app::preview::PREVIEWS_MAX;
 use crate::app::runs::RunBuffer;
 use crate::artifacts::Artifacts;
 use crate::edge::Edge;
@@ -100,6 +101,8 @@ pub struct State {
     pub log_readers: Arc<Semaphore>,
     /// Limits the searches for calls at the same time: each holds the responses of many nodes.
     pub call_searches: Semaphore,
+    /// Limits the previews of plans that are computed at the same time.
+    pub previews: Arc<Semaphore>,
     /// Serializes deploys, rollbacks, deletions and other changes in this process: artifacts and rows have no common transaction.
     pub changes: tokio::sync::Mutex<()>,
     /// The leases of work that one controller does for all.
@@ -174,6 +177,7 @@ impl State {
             events: crate::app::events::hub::Hub::new(&settings.events),
             log_readers: Arc::new(Semaphore::new(settings.function_logs.readers)),
             call_searches: Semaphore::new(settings.function_logs.searches),
+            previews: Arc::new(Semaphore::new(PREVIEWS_MAX)),
             changes: tokio::sync::Mutex::new(()),
             singletons: Singletons::default(),
             planner_wake: Notify::new(),

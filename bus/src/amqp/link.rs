@@ -17,6 +17,9 @@ use super::topology::Names;
 
 /// The time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit for declaring what every process needs. A broker that stops answering must not keep the state locked, for everybody waits for it; new
+/// queues take two seconds to be safe.
+const DECLARE_TIMEOUT: Duration = Duration::from_secs(15);
 /// After a failed attempt, the time during which every caller gets an error at once, without another attempt.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
@@ -157,7 +160,10 @@ impl Link {
             Ok(Ok(result)) => result?,
             Ok(Err(_)) | Err(_) => return Err(None),
         };
-        names.declare(&connection).await?;
+        match tokio::time::timeout(DECLARE_TIMEOUT, names.declare(&connection)).await {
+            Ok(declared) => declared?,
+            Err(_) => return Err(None),
+        }
         Ok(connection)
     }
 }

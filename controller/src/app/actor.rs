@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use fdn_core::ApiTokenId;
 
+use crate::store::idempotency::BegunRequest;
+
 /// The actor's name for what the network does by itself.
 const NETWORK: &str = "the network";
 
@@ -19,8 +21,8 @@ pub struct Actor {
     pub address: Option<IpAddr>,
     /// The request's id.
     pub request: Option<String>,
-    /// The idempotency key of the request: it is marked as done in the same transaction as the change.
-    pub idempotency: Option<String>,
+    /// The request as begun under its idempotency key, if it has one: it is marked as done in the same transaction as the change.
+    pub idempotency: Option<BegunRequest>,
 }
 
 impl Actor {

@@ -12,6 +12,7 @@ use super::actor::Actor;
 use super::deploy::{audit, supersede};
 use super::policy::existing;
 use super::precondition::Precondition;
+use super::repository::check_storage;
 use crate::Error;
 use crate::app::change::app_tag;
 use crate::state::State;
@@ -25,7 +26,7 @@ use crate::store::version::{VersionRow, function_version_next, version_get, vers
 /// variables are the same already, nothing changes.
 ///
 /// # Errors
-/// When the manifest would become invalid, the app is a workflow or does not exist, or the store fails.
+/// When the manifest would become invalid, the tenant's storage is used up, the app is a workflow or does not exist, or the store fails.
 pub async fn change(
     state: &State,
     actor: &Actor,
@@ -57,6 +58,8 @@ pub async fn change(
         for form in &current.forms {
             form.manifest.over(&manifest).check(&state.settings.bounds)?;
         }
+        // The component counts once more: each version does, with its own size.
+        check_storage(&mut tx, &state.settings.repository, tenant, current.bytes()).await?;
         let version = VersionRow {
             number: function_version_next(&mut tx, tenant, &function, now).await?,
             manifest,

@@ -3,7 +3,10 @@
 //! A request with a key is recorded before it is carried out. The transaction that carries it out marks it as done (together with the audit
 //! entry, see [`crate::store::audit::audit_insert`]); the response is stored after that, sealed, since it may contain a secret. So a request is
 //! never carried out twice, wherever this process crashes: before the transaction, the request may start anew once its lease has expired; after
-//! it, a retry is told that the response is lost.
+//! it, a retry is told that the response is lost. One that takes longer than its lease may be begun again; from then on its transaction fails, see
+//! [`StoreError::Overtaken`].
+//!
+//! [`StoreError::Overtaken`]: crate::store::StoreError::Overtaken
 
 use fdn_core::{ErrorCode, Timestamp};
 
@@ -11,10 +14,13 @@ use super::actor::Actor;
 use crate::Error;
 use crate::state::State;
 use crate::store::idempotency::{
-    IdempotencyRow, idempotency_answer, idempotency_begin, idempotency_forget, idempotency_get,
-    idempotency_trim,
+    BegunRequest, IdempotencyRow, idempotency_answer, idempotency_begin, idempotency_forget,
+    idempotency_get, idempotency_trim,
 };
 use crate::store::in_transaction;
+
+/// The most attempts to begin a request while earlier ones with its key are refused and forgotten.
+const BEGINS: u32 = 3;
 
 /// Why a request with a known key does not get the first one's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +54,7 @@ impl Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// The first one, to be carried out.
-    First,
+    First(BegunRequest),
     /// A retry, with the response of the first one.
     Again(String),
 }
@@ -83,20 +89,26 @@ pub async fn begin(
     let ago = |millis: u64| Timestamp(now.get().saturating_sub(millis));
     let stale = ago(settings.idempotency_lease.as_millis());
     let oldest = ago(settings.idempotency_keep.as_millis());
-    let there: Option<IdempotencyRow> = in_transaction!(state.store, tx => {
-        idempotency_trim(&mut tx, caller, settings.idempotency_keys, oldest).await?;
-        if idempotency_begin(&mut tx, caller, key, request, (now, stale)).await? {
-            return Ok(None);
+    for _ in 0..BEGINS {
+        let (begun, there): (bool, Option<IdempotencyRow>) = in_transaction!(state.store, tx => {
+            idempotency_trim(&mut tx, caller, settings.idempotency_keys, oldest).await?;
+            let begun = idempotency_begin(&mut tx, caller, key, request, (now, stale)).await?;
+            let there = if begun { None } else { idempotency_get(&mut tx, caller, key).await? };
+            Ok::<_, Error>((begun, there))
+        })?;
+        if begun {
+            let key = key.to_owned();
+            return Ok(Attempt::First(BegunRequest { key, at: now }));
         }
-        idempotency_get(&mut tx, caller, key).await
-    })?;
-    let Some(row) = there else {
-        return Ok(Attempt::First);
-    };
-    check(&row, request)?;
-    let sealed = row.answer.ok_or(Refusal::Lost)?;
-    let answer = state.key.open(&context(caller, key, request), &sealed)?;
-    Ok(Attempt::Again(answer))
+        // Without a row, the earlier request was refused and forgotten between the two statements, and this one may take its place.
+        if let Some(row) = there {
+            check(&row, request)?;
+            let sealed = row.answer.ok_or(Refusal::Lost)?;
+            let answer = state.key.open(&context(caller, key, request), &sealed)?;
+            return Ok(Attempt::Again(answer));
+        }
+    }
+    Err(Refusal::Running.into())
 }
 
 /// Stores the response of a request that was carried out. If this fails, the request still counts as carried out.
@@ -106,14 +118,15 @@ pub async fn begin(
 pub async fn store_answer(
     state: &State,
     caller: &str,
-    key: &str,
+    begun: &BegunRequest,
     request: &str,
     answer: &str,
 ) -> Result<(), Error> {
-    let sealed = state.key.seal(&context(caller, key, request), answer)?;
+    let context = context(caller, &begun.key, request);
+    let sealed = state.key.seal(&context, answer)?;
     let now = fdn_service::now();
     in_transaction!(state.store, tx => {
-        Ok::<_, Error>(idempotency_answer(&mut tx, caller, key, &sealed, now).await?)
+        Ok::<_, Error>(idempotency_answer(&mut tx, caller, begun, &sealed, now).await?)
     })
 }
 
@@ -121,9 +134,9 @@ pub async fn store_answer(
 ///
 /// # Errors
 /// When the store fails.
-pub async fn forget(state: &State, actor: &Actor, key: &str) -> Result<(), Error> {
+pub async fn forget(state: &State, actor: &Actor, begun: &BegunRequest) -> Result<(), Error> {
     in_transaction!(state.store, tx => {
-        Ok::<_, Error>(idempotency_forget(&mut tx, &actor.name, key).await?)
+        Ok::<_, Error>(idempotency_forget(&mut tx, &actor.name, begun).await?)
     })
 }
 

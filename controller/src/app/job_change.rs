@@ -49,7 +49,7 @@ pub async fn cancel(
 /// Runs a job again that ended without success.
 ///
 /// # Errors
-/// When the job has not ended, succeeded or was cancelled, or the store fails.
+/// When the job has not ended, succeeded or was cancelled, its retention has ended, or the store fails.
 pub async fn redrive(
     state: &State,
     actor: &Actor,
@@ -63,7 +63,9 @@ pub async fn redrive(
     };
     if step(state, job, redriven(state), &details).await?.is_none() {
         let row = get(state, tenant, job).await?;
-        return Err(if row.progress.state.is_final() {
+        return Err(if row.is_over(fdn_service::now()) {
+            Error::no_job(job)
+        } else if row.progress.state.is_final() {
             JobError::Ended(job, row.progress.state).into()
         } else {
             JobError::NotEnded(job, row.progress.state).into()
@@ -96,7 +98,7 @@ pub async fn redrive_all(
     let sent: Vec<JobId> = in_transaction!(state.store, tx => {
         let dead = job_list(&mut tx, (tenant, app), Some(JobState::Dead), None, REDRIVE_MAX).await?;
         let mut sent = Vec::new();
-        for row in &dead {
+        for row in dead.iter().filter(|row| !row.is_over(now)) {
             if let Step::To(progress) = row.progress.step(&rules, event, now, 0.0)
                 && job_step(&mut tx, row, &progress, &TransitionColumns::default()).await?
             {

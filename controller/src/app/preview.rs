@@ -1,6 +1,8 @@
 //! Preview of a plan: where an app would run before it is deployed, and what it would cost.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fdn_core::billing::{Day, Meter, Money, Month, Prices, Quantities, Segment, cost};
 use fdn_core::manifest::Manifest;
@@ -19,13 +21,15 @@ use super::workflow;
 use crate::Error;
 use crate::reconcile::forms::variants;
 use crate::reconcile::place::AppPlacement;
-use crate::reconcile::preview::{Preview, PreviewRequest, preview};
+use crate::reconcile::preview::{Preview, PreviewRequest, PreviewRows, preview};
 use crate::reconcile::profile_of;
 use crate::reconcile::world::Profiles;
 use crate::state::State;
 use crate::store::app::app_get;
 use crate::store::billing::price::price_list_all;
 
+/// The most plans computed at the same time: each takes a processor for as long as a pass of the planner, or several.
+pub const PREVIEWS_MAX: usize = 4;
 /// The number of calls that a price is given for.
 const MILLION: i128 = 1_000_000;
 /// Thirty days, in seconds.
@@ -34,40 +38,33 @@ const MONTH_S: f64 = 30.0 * 86_400.0;
 /// Computes the plan and the price of a request.
 ///
 /// # Errors
-/// When the request is not valid, names something that does not exist, or the store fails.
+/// When the request is not valid, names something that does not exist, too many plans are being computed, or the store fails.
 pub async fn plan(
-    state: &State,
+    state: &Arc<State>,
     tenant: TenantId,
     request: &PlanRequest,
     now: Timestamp,
 ) -> Result<PlanPreview, Error> {
     check(request)?;
+    let permit = Arc::clone(&state.previews)
+        .try_acquire_owned()
+        .map_err(|_| Error::TooMany {
+            what: "too many plans are being computed",
+            after: Duration::from_secs(1),
+        })?;
     let manifest = match &request.manifest {
         Some(text) => Some(Manifest::from_toml(text, &state.settings.bounds)?),
         None => None,
     };
     let (app, workflow) = load_workflow(state, tenant, request, manifest.is_some()).await?;
-    let (manifest, forms) = match manifest.map(Manifest::split_forms) {
-        Some((manifest, forms)) => (Some(manifest), forms),
-        None => (None, Vec::new()),
-    };
-    let expected = |_: &Stage| manifest.as_ref().map(|own| profile_of(own, &forms));
-    let variants = manifest.as_ref().map(|manifest| {
-        let all = variants(manifest, &forms);
-        let several = (!all.is_empty()).then(|| (workflow.entry().name.clone(), all));
-        several.into_iter().collect()
+    let rows = PreviewRows::read(state).await?;
+    let (shared, wish, flow) = (Arc::clone(state), request.clone(), workflow.clone());
+    // Not on the threads that answer requests.
+    let computed = tokio::task::spawn_blocking(move || {
+        // It is computed to its end even if the caller disconnects.
+        let _permit = permit;
+        compute(&shared, &rows, (app.as_ref(), flow, manifest), &wish, now)
     });
-    let preview_request = PreviewRequest {
-        app: app.as_ref(),
-        workflow: workflow.clone(),
-        replaces: request.manifest.is_some() || request.workflow.is_some(),
-        expected: &expected,
-        variants,
-        over: &|profile| with_overrides(request, profile),
-        clients: request.clients.clone(),
-        rate: request.rate,
-        what_if: &request.what_if,
-    };
     let Preview {
         placed,
         rate,
@@ -75,7 +72,9 @@ pub async fn plan(
         times,
         changed,
         forms,
-    } = preview(state, &preview_request, now).await?;
+    } = computed
+        .await
+        .map_err(|e| Error::Internal(format!("a preview broke: {e}")))??;
     let prices = price_list_all(
         &mut *state.store.read().await?,
         state.settings.billing.currency,
@@ -98,6 +97,38 @@ pub async fn plan(
         groups: groups(&workflow, placed),
         forms,
     })
+}
+
+/// Places the app, if it exists under a name, with the workflow and the manifest of the request.
+fn compute(
+    state: &State,
+    rows: &PreviewRows,
+    (app, workflow, manifest): (Option<&AppName>, Workflow, Option<Manifest>),
+    request: &PlanRequest,
+    now: Timestamp,
+) -> Result<Preview, Error> {
+    let (manifest, forms) = match manifest.map(Manifest::split_forms) {
+        Some((manifest, forms)) => (Some(manifest), forms),
+        None => (None, Vec::new()),
+    };
+    let expected = |_: &Stage| manifest.as_ref().map(|own| profile_of(own, &forms));
+    let variants = manifest.as_ref().map(|manifest| {
+        let all = variants(manifest, &forms);
+        let several = (!all.is_empty()).then(|| (workflow.entry().name.clone(), all));
+        several.into_iter().collect()
+    });
+    let preview_request = PreviewRequest {
+        app,
+        workflow,
+        replaces: request.manifest.is_some() || request.workflow.is_some(),
+        expected: &expected,
+        variants,
+        over: &|profile| with_overrides(request, profile),
+        clients: request.clients.clone(),
+        rate: request.rate,
+        what_if: &request.what_if,
+    };
+    preview(state, rows, &preview_request, now)
 }
 
 fn check(request: &PlanRequest) -> Result<(), Error> {

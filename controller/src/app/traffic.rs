@@ -82,7 +82,7 @@ pub async fn set(
             };
             traffic_upsert(&mut tx, tenant, &row).await?;
         }
-        split_changed(&mut tx, tenant, app, now).await?;
+        split_changed(&mut tx, tenant, app, (true, now)).await?;
         push(&mut tx, old, revision, now).await?;
         let entry = AuditEntry {
             before: before.and_then(|before| serde_json::to_string(&before).ok()),

@@ -19,10 +19,12 @@ use super::actor::Actor;
 use super::change::app_tag;
 use super::deploy::{audit, first_holders, first_write};
 use super::precondition::Precondition;
+use super::repository::check_storage;
 use crate::Error;
 use crate::reconcile::desired::{announce_to_nodes, node_plan_of, versions_of_workflow};
 use crate::reconcile::expected;
 use crate::reconcile::place::{AppPlacement, PreviousPlans, place};
+use crate::settings::RepositorySettings;
 use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::audit::audit_insert;
@@ -50,7 +52,8 @@ pub struct Request<'a> {
 /// is no app.
 ///
 /// # Errors
-/// When it is not valid, the app is a plain function, the precondition fails, or the store fails. Nothing is stored then.
+/// When it is not valid, the app is a plain function, the tenant's storage is used up, the precondition fails, or the store fails. Nothing is stored
+/// then.
 pub async fn deploy(
     state: &State,
     request: &Request<'_>,
@@ -202,13 +205,14 @@ async fn store(
     placed: &AppPlacement,
 ) -> Result<AppRow, Error> {
     let (now, ttl) = (fdn_service::now(), state.ttl_s());
+    let settings = &state.settings.repository;
     let row: AppRow = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
         let first = first_holders(state, &mut tx, request.app, (placed, &BTreeSet::new())).await?;
         // Once more: another controller may have made an app of this name since.
         let old = current(&mut tx, request.tenant, request.app).await?;
         holds(expected, old.as_ref())?;
-        let version = version_write(&mut tx, request, definition, now).await?;
+        let version = version_write(&mut tx, settings, request, definition, now).await?;
         let previous = old.as_ref().map(|old| old.version);
         let row = AppRow {
             name: request.app.clone(),
@@ -246,6 +250,7 @@ async fn store(
 /// Writes a version whose artifact is the definition.
 async fn version_write(
     connection: &mut AnyConnection,
+    settings: &RepositorySettings,
     request: &Request<'_>,
     definition: &Definition,
     now: Timestamp,
@@ -253,13 +258,15 @@ async fn version_write(
     let function = request.app.clone().into();
     let bytes = serde_json::to_vec(definition)
         .map_err(|e| Error::Internal(format!("a workflow's definition: {e}")))?;
+    let size = bytes.len() as u64;
+    check_storage(&mut *connection, settings, request.tenant, size).await?;
     let number = function_version_next(connection, request.tenant, &function, now).await?;
     let row = VersionRow {
         tenant: request.tenant,
         function,
         number,
         digest: Digest::of(&bytes),
-        size: bytes.len() as u64,
+        size,
         manifest: Manifest::default(),
         secrets: BTreeMap::new(),
         created_at: now,

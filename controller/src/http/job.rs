@@ -131,23 +131,18 @@ fn media_type(request: &HttpRequest) -> Result<Option<String>, Error> {
     Ok(Some(text.to_owned()))
 }
 
-/// Reads the input, up to the limit, with the idle timeout of uploads.
+/// Reads the input, up to the limit.
 async fn read(state: &State, mut payload: web::Payload) -> Result<Bytes, Error> {
     let limit: ByteSize = state.settings.jobs.input_limit;
-    let patience = state.settings.uploads.idle_timeout.as_duration();
     let mut input = BytesMut::new();
-    loop {
-        let piece = tokio::time::timeout(patience, payload.next()).await;
-        let piece = piece.map_err(|_| Error::BadRequest("the input did not arrive".to_owned()))?;
-        let Some(piece) = piece else {
-            return Ok(input.freeze());
-        };
+    while let Some(piece) = payload.next().await {
         let piece = piece.map_err(|e| Error::BadRequest(format!("the input: {e}")))?;
         if (input.len() + piece.len()) as u64 > limit.as_bytes() {
             return Err(JobError::TooLarge(limit).into());
         }
         input.extend_from_slice(&piece);
     }
+    Ok(input.freeze())
 }
 
 /// Parameters of lists of jobs.
@@ -370,7 +365,8 @@ pub(crate) async fn job_logs(
         follow: false,
         tail: params.tail,
     };
-    let lines = logs(state.into_inner(), row.tenant, row.app.clone(), query).await?;
+    let (state, app) = (state.into_inner(), row.app.clone());
+    let lines = logs(state, call.caller, row.tenant, app, query).await?;
     let prefix = format!("{}.", row.id);
     let lines = lines.filter(move |line| {
         let ours = serde_json::from_slice::<LogLine>(line)

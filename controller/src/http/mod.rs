@@ -27,6 +27,7 @@ mod multipart;
 mod observe;
 mod oidc;
 mod once;
+mod pace;
 mod page;
 mod people;
 mod policy;
@@ -314,7 +315,10 @@ pub(crate) fn start(listener: ApiListener, state: Arc<State>) -> Result<Serving,
     let connections = state.settings.api.max_connections.div_ceil(workers);
     let handshake = state.settings.api.tls.handshake.as_duration();
     let unread = state.metrics.certificate_errors.clone();
-    let requests = bound::RequestPermits::new(state.settings.api.max_connections);
+    let requests = bound::RequestPermits::new(
+        state.settings.api.max_connections,
+        state.settings.uploads.idle_timeout.as_duration(),
+    );
     let (secure, hsts) = (
         matches!(listener, ApiListener::Secure(_)),
         state.settings.api.tls.hsts.as_duration().as_secs(),

@@ -45,7 +45,6 @@ struct FormParts {
 /// Reads an upload.
 struct Reader {
     body: Multipart,
-    idle: Duration,
     limit: ByteSize,
     /// Whether the body has ended, successfully or not: then it must not be read any further.
     over: bool,
@@ -57,11 +56,9 @@ struct Reader {
 /// When a part is unknown, missing, repeated or too large, or the body breaks off. What had arrived is deleted then.
 pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Error> {
     let place = state.uploads.acquire_place()?;
-    let settings = &state.settings.uploads;
     let mut reader = Reader {
         body,
-        idle: settings.idle_timeout.as_duration(),
-        limit: settings.body_limit,
+        limit: state.settings.uploads.body_limit,
         over: false,
     };
     match reader.parts(state, place).await {
@@ -74,26 +71,20 @@ pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Er
     }
 }
 
-/// The next item of a stream, with an idle timeout. Sets `over` if the stream fails.
+/// The next item of a stream. Sets `over` if the stream fails, as it does when the client is too slow.
 async fn next<T>(
     stream: &mut (impl Stream<Item = Result<T, MultipartError>> + Unpin),
-    idle: Duration,
     over: &mut bool,
 ) -> Result<Option<T>, Error> {
-    let outcome = tokio::time::timeout(idle, stream.next()).await;
-    *over |= !matches!(outcome, Ok(None | Some(Ok(_))));
-    match outcome {
-        Err(_) => Err(UploadError::Idle(idle).into()),
-        Ok(None) => Ok(None),
-        Ok(Some(Ok(item))) => Ok(Some(item)),
-        Ok(Some(Err(error))) => Err(refusal(error)),
-    }
+    let outcome = stream.next().await.transpose();
+    *over |= outcome.is_err();
+    outcome.map_err(refusal)
 }
 
 impl Reader {
     async fn parts(&mut self, state: &State, place: OwnedSemaphorePermit) -> Result<Upload, Error> {
         let mut parts = Parts::default();
-        while let Some(mut field) = next(&mut self.body, self.idle, &mut self.over).await? {
+        while let Some(mut field) = next(&mut self.body, &mut self.over).await? {
             let name = field.name().unwrap_or_default().to_owned();
             let twice = match name.as_str() {
                 "manifest" => {
@@ -190,7 +181,7 @@ impl Reader {
 
     async fn text(&mut self, field: &mut Field, name: &str) -> Result<String, Error> {
         let mut bytes = Vec::new();
-        while let Some(piece) = next(field, self.idle, &mut self.over).await? {
+        while let Some(piece) = next(field, &mut self.over).await? {
             if bytes.len() + piece.len() > self.limit.as_usize() {
                 return Err(Error::BodyTooLarge(self.limit));
             }
@@ -201,7 +192,7 @@ impl Reader {
     }
 
     async fn component(&mut self, field: &mut Field, mut spool: Spool) -> Result<Component, Error> {
-        while let Some(piece) = next(field, self.idle, &mut self.over).await? {
+        while let Some(piece) = next(field, &mut self.over).await? {
             spool.write(&piece).await?;
         }
         Ok(spool.finish().await?)

@@ -5,6 +5,7 @@ use std::time::Instant;
 use actix_web::HttpMessage as _;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::web;
@@ -70,12 +71,7 @@ pub(crate) async fn observe(
             .insert(HeaderName::from_static(REQUEST_ID), value);
     }
     if let Some(state) = state {
-        // For routes that matched, methods are a fixed set; otherwise any text may come, which must not become a metrics label.
-        let method = if route == "none" {
-            "any"
-        } else {
-            method.as_str()
-        };
+        let method = method_label(&method);
         let status = response.status();
         state
             .metrics
@@ -89,6 +85,14 @@ pub(crate) async fn observe(
             .observe(start.elapsed().as_secs_f64());
     }
     Ok(response)
+}
+
+/// The method as a label. Any text may come as a method, and a path tells its route whether or not that takes the method: only known ones become
+/// labels.
+fn method_label(method: &Method) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let known = KNOWN.into_iter().find(|known| *known == method.as_str());
+    known.unwrap_or("any")
 }
 
 fn log(failure: &Failure, id: &str, route: &str) {

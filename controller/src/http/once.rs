@@ -14,6 +14,7 @@ use crate::app::actor::Actor;
 use crate::app::idempotency::{self, Attempt};
 use crate::error::chain;
 use crate::state::State;
+use crate::store::idempotency::BegunRequest;
 
 const HEADER: &str = "idempotency-key";
 /// The header that marks a repeated answer.
@@ -124,7 +125,7 @@ pub(super) struct Request {
 /// A request with a key that is being executed.
 struct RunningRequest {
     operation: &'static str,
-    key: String,
+    begun: BegunRequest,
     /// The keyed hash of its content.
     request: String,
 }
@@ -147,13 +148,14 @@ async fn begin(state: &State, actor: &mut Actor, request: Request) -> Result<Dis
         .token
         .derive(&format!("fdn-request\n{}", request.body));
     let hash = hash.expose().to_owned();
-    if let Attempt::Again(text) = idempotency::begin(state, &actor.name, &key, &hash).await? {
-        return Ok(Disposition::Answered(text));
-    }
-    actor.idempotency = Some(key.clone());
+    let begun = match idempotency::begin(state, &actor.name, &key, &hash).await? {
+        Attempt::Again(text) => return Ok(Disposition::Answered(text)),
+        Attempt::First(begun) => begun,
+    };
+    actor.idempotency = Some(begun.clone());
     Ok(Disposition::First(Some(RunningRequest {
         operation: request.operation,
-        key,
+        begun,
         request: hash,
     })))
 }
@@ -170,13 +172,13 @@ async fn end<T: Serialize>(
     };
     let RunningRequest {
         operation,
-        key,
+        begun,
         request,
     } = running;
     match outcome {
         Ok(made) => {
             let text = text(&made)?;
-            let kept = idempotency::store_answer(state, &actor.name, &key, &request, &text).await;
+            let kept = idempotency::store_answer(state, &actor.name, &begun, &request, &text).await;
             if let Err(error) = kept {
                 let error = chain(&error);
                 warn!(operation, error, "an answer could not be kept");
@@ -184,7 +186,7 @@ async fn end<T: Serialize>(
             Ok(text)
         }
         Err(error) => {
-            if let Err(error) = idempotency::forget(state, actor, &key).await {
+            if let Err(error) = idempotency::forget(state, actor, &begun).await {
                 let error = chain(&error);
                 warn!(operation, error, "a refused request could not be forgotten");
             }

@@ -176,6 +176,10 @@ async fn try_step(
     let Some(row) = job_get(tx, job).await? else {
         return Ok(StepResult::Stale);
     };
+    // Its input may be gone already.
+    if matches!(event, Event::Redriven { .. }) && row.is_over(now) {
+        return Ok(StepResult::Stale);
+    }
     let asks = matches!(event, Event::Ended { .. } | Event::LeaseLost { .. });
     let rules = JobRules {
         retry: settings.retry(),

@@ -84,6 +84,8 @@ struct Dispatcher {
     snapshot: Option<(Instant, NetworkSnapshot)>,
     /// Whether the store has more waiting jobs than there was room for.
     more: bool,
+    /// The tenant of the last job that a poll kept: the next poll begins with the tenant after it.
+    polled: Option<TenantId>,
     reports: mpsc::Sender<Report>,
     tasks: JoinSet<()>,
 }
@@ -111,6 +113,7 @@ pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
         own: OwnAttempts::default(),
         snapshot: None,
         more: false,
+        polled: None,
         reports,
         tasks: JoinSet::new(),
         state: Arc::clone(&state),
@@ -269,7 +272,7 @@ impl Dispatcher {
         Ok(kept)
     }
 
-    /// Polls the store for jobs without a ticket: tenant by tenant, so that no tenant's queue delays another's.
+    /// Polls the store for jobs without a ticket: one of each tenant in turn, so that no tenant's queue delays another's.
     async fn poll_store(&mut self) {
         self.more = false;
         if let Err(error) = self.try_poll_store().await {
@@ -280,8 +283,8 @@ impl Dispatcher {
     async fn try_poll_store(&mut self) -> Result<(), Error> {
         let (now, batch) = (fdn_service::now(), self.state.settings.jobs.batch);
         let mut connection = self.state.store.read().await?;
-        let tenants = waiting_tenants(&mut connection, now, batch).await?;
-        let mut rows = Vec::new();
+        let tenants = waiting_tenants(&mut connection, now, (self.polled, batch)).await?;
+        let mut lists: Vec<Vec<JobId>> = Vec::new();
         for tenant in tenants {
             let room = self.pool.room(&tenant);
             if room == 0 {
@@ -298,15 +301,23 @@ impl Dispatcher {
             let limit = u32::try_from(most).unwrap_or(u32::MAX);
             let found = waiting_jobs(&mut connection, tenant, now, limit).await?;
             self.more |= found.len() >= most;
-            let new: Vec<JobId> = found.into_iter().filter(|job| !self.knows(*job)).collect();
-            for job in new.into_iter().take(room) {
-                let row = job_get(&mut connection, job).await?;
-                rows.extend(row.filter(|row| row.progress.state == JobState::Queued));
-            }
+            let new = found.into_iter().filter(|job| !self.knows(*job));
+            lists.push(new.take(room).collect());
+        }
+        let buffer = self.state.settings.jobs.buffer;
+        let room = buffer.saturating_sub(self.pool.len());
+        let jobs = in_turns(lists);
+        self.more |= jobs.len() > room;
+        let mut rows = Vec::new();
+        for job in jobs.into_iter().take(room) {
+            let row = job_get(&mut connection, job).await?;
+            rows.extend(row.filter(|row| row.progress.state == JobState::Queued));
         }
         drop(connection);
         for row in rows {
-            self.buffer(&row, None).await?;
+            if self.buffer(&row, None).await? {
+                self.polled = Some(row.tenant);
+            }
         }
         Ok(())
     }
@@ -321,8 +332,9 @@ impl Dispatcher {
             self.reports.clone(),
             Instant::now(),
         );
+        let jobs: Vec<JobId> = self.running.keys().copied().collect();
         self.tasks.spawn(async move {
-            match extend(&state).await {
+            match extend(&state, &jobs).await {
                 Ok(held) => drop(reports.send(Report::Held(held, asked)).await),
                 Err(error) => warn!(error = chain(&error), "leases of jobs cannot be extended"),
             }
@@ -503,11 +515,35 @@ impl Dispatcher {
     }
 }
 
-async fn extend(state: &State) -> Result<BTreeMap<JobId, u32>, Error> {
+/// The first of each list, then the second of each, and so on.
+fn in_turns<T>(lists: Vec<Vec<T>>) -> Vec<T> {
+    let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(lists.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+async fn extend(state: &State, jobs: &[JobId]) -> Result<BTreeMap<JobId, u32>, Error> {
     let lease = state.settings.jobs.lease.as_millis();
     let until = Timestamp(fdn_service::now().get().saturating_add(lease));
     let mut connection = state.store.read().await?;
-    lease_extend(&mut connection, state.singletons.holder(), until).await?;
+    lease_extend(&mut connection, state.singletons.holder(), jobs, until).await?;
     let held = held_jobs(&mut connection, state.singletons.holder()).await?;
     Ok(held.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_does_not_delay_a_short_one() {
+        let lists = vec![vec![1, 2, 3, 4], vec![], vec![10], vec![20, 21]];
+        assert_eq!(in_turns(lists), [1, 10, 20, 2, 21, 3, 4]);
+    }
 }

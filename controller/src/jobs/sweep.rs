@@ -4,6 +4,7 @@
 //! Every controller sweeps; each step is written on condition of what was read, so it does not matter how many do the same.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fdn_core::job::{Event, JobState};
 use fdn_core::{JobId, Timestamp};
@@ -17,20 +18,26 @@ use crate::app::schedule;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::in_transaction;
-use crate::store::job::{job_delete, job_get};
+use crate::store::job::{job_delete, job_get, job_give_up};
 use crate::store::job_queries::{abandoned_jobs, expired_jobs, job_counts, overdue_jobs};
+
+/// How often jobs are counted for the metrics: that reads every job that is kept.
+const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sweeps until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     let mut timer = tokio::time::interval(state.settings.jobs.interval.as_duration());
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut counts = tokio::time::interval(COUNT_INTERVAL);
+    counts.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut failing = false;
     loop {
-        tokio::select! {
+        let done = tokio::select! {
             () = stop.cancelled() => return,
-            _ = timer.tick() => {}
-        }
-        match round(&state, fdn_service::now()).await {
+            _ = timer.tick() => round(&state, fdn_service::now()).await,
+            _ = counts.tick() => count_states(&state).await,
+        };
+        match done {
             Ok(()) => failing = false,
             Err(error) => {
                 state.metrics.jobs.failures.inc();
@@ -55,7 +62,6 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
         discard_abandoned(state, now).await,
         schedule::submit_due(state, now).await,
         delete_expired(state, now).await,
-        count_states(state).await,
     ];
     parts.into_iter().collect()
 }
@@ -111,15 +117,21 @@ async fn delete_expired(state: &State, now: Timestamp) -> Result<(), Error> {
     let mut failed = None;
     for job in found {
         // One whose objects cannot be deleted does not affect others.
-        if let Err(error) = delete_job(state, job).await {
+        if let Err(error) = delete_job(state, job, now).await {
             failed.get_or_insert(error);
         }
     }
     failed.map_or(Ok(()), Err)
 }
 
-/// Deletes a job: objects first, so that an interrupted deletion leaves a row that the next sweep finds.
-async fn delete_job(state: &State, job: JobId) -> Result<(), Error> {
+/// Deletes a job, unless it was redriven since it was found: objects first, so that an interrupted deletion leaves a row that the next sweep finds.
+async fn delete_job(state: &State, job: JobId, now: Timestamp) -> Result<(), Error> {
+    let over: bool = in_transaction!(state.store, tx => {
+        Ok::<_, Error>(job_give_up(&mut tx, job, now).await?)
+    })?;
+    if !over {
+        return Ok(());
+    }
     state.artifacts.objects_delete(job).await?;
     in_transaction!(state.store, tx => Ok::<_, Error>(job_delete(&mut tx, job).await?))
 }

@@ -4,15 +4,18 @@
 //! The address comes from users, so it must not lead into networks that only the controller can reach: an IP address is checked when it is set, a
 //! name at each lookup, by the very addresses that are connected to. Redirects are not followed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fdn_core::job::RetryPolicy;
 use fdn_core::job::webhook::{ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, URL_MAX, signed};
-use fdn_core::{AppName, TenantId, Timestamp};
+use fdn_core::{AppName, MessageId, TenantId, Timestamp};
 use fdn_service::address_policy::AddressPolicy;
 use fdn_service::secret::Secret;
 use fdn_service::{CancellationToken, http_client};
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 use url::Url;
 
@@ -26,6 +29,8 @@ use crate::store::webhook::{
 
 /// The number of requests read from the store at a time.
 const BATCH: u32 = 200;
+/// The most of these of one tenant.
+const TENANT_BATCH: u32 = 50;
 /// How much longer than the timeout of a request another controller waits before making it too, in ms.
 const LEASE_SLACK_MS: u64 = 30_000;
 
@@ -89,39 +94,75 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
         Ok(client) => client,
         Err(error) => return warn!(error = chain(&error), "nobody is told of jobs"),
     };
-    let pause = state.settings.jobs.interval.as_duration();
+    let (state, client) = (&*state, &client);
+    let parallel = state.settings.jobs.webhooks.parallel;
+    let mut pauses = interval(state.settings.jobs.interval.as_duration());
+    pauses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut waiting, mut sent) = (Vec::new(), BTreeMap::new());
+    let mut requests = FuturesUnordered::new();
+    // Whether the store may have more that can be sent now.
+    let mut more = true;
     loop {
-        let made = tokio::select! {
-            () = stop.cancelled() => return,
-            made = round(&state, &client) => made,
-        };
-        match made {
-            Ok(made) if made >= BATCH as usize => continue,
-            Ok(_) => {}
-            Err(error) => debug!(error = chain(&error), "webhooks cannot be looked up now"),
+        let mut next = take_next(&mut waiting, &mut sent, parallel);
+        if more && next.is_empty() && sent.len() < parallel {
+            let found = tokio::select! {
+                () = stop.cancelled() => return,
+                found = due(state) => found,
+            };
+            match found {
+                Ok(found) => {
+                    let new = found.into_iter().filter(|row| !sent.contains_key(&row.id));
+                    waiting = new.collect();
+                }
+                Err(error) => debug!(error = chain(&error), "webhooks cannot be looked up now"),
+            }
+            next = take_next(&mut waiting, &mut sent, parallel);
+            more = !next.is_empty();
+        }
+        for row in next {
+            requests.push(async move { (row.id, one(state, client, &row).await) });
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = state.webhook_wake.notified() => {}
-            () = tokio::time::sleep(pause) => {}
+            Some((id, done)) = requests.next() => {
+                sent.remove(&id);
+                if let Err(error) = done {
+                    debug!(%id, error = chain(&error), "a webhook's row cannot be written now");
+                    // It is due still, and would be found again at once.
+                    more = false;
+                }
+            }
+            () = state.webhook_wake.notified() => more = true,
+            _ = pauses.tick() => more = true,
         }
     }
 }
 
-/// Sends the requests that are due. Returns how many there were.
-async fn round(state: &State, client: &reqwest::Client) -> Result<usize, Error> {
-    let now = fdn_service::now();
-    let due = webhook_due(&mut *state.store.read().await?, now, BATCH).await?;
-    let count = due.len();
-    let parallel = state.settings.jobs.webhooks.parallel;
-    futures::stream::iter(due)
-        .for_each_concurrent(parallel, async |row| {
-            if let Err(error) = one(state, client, &row).await {
-                debug!(id = %row.id, error = chain(&error), "a webhook's row cannot be written now");
-            }
-        })
-        .await;
-    Ok(count)
+/// The requests that are due.
+async fn due(state: &State) -> Result<Vec<WebhookRow>, Error> {
+    let (now, most) = (fdn_service::now(), (BATCH, TENANT_BATCH));
+    Ok(webhook_due(&mut *state.store.read().await?, now, most).await?)
+}
+
+/// Moves the requests from `waiting` to `sent` that can be sent now, of at most `parallel` in all and half of these of one tenant: receivers that do not
+/// answer keep theirs until the timeout, and must not delay those of other tenants.
+fn take_next(
+    waiting: &mut Vec<WebhookRow>,
+    sent: &mut BTreeMap<MessageId, TenantId>,
+    parallel: usize,
+) -> Vec<WebhookRow> {
+    let (mut next, mut later) = (Vec::new(), Vec::new());
+    for row in std::mem::take(waiting) {
+        let own = sent.values().filter(|tenant| **tenant == row.tenant);
+        if sent.len() < parallel && own.count() < parallel.div_ceil(2) {
+            sent.insert(row.id, row.tenant);
+            next.push(row);
+        } else {
+            later.push(row);
+        }
+    }
+    *waiting = later;
+    next
 }
 
 async fn one(state: &State, client: &reqwest::Client, row: &WebhookRow) -> Result<(), Error> {
@@ -217,6 +258,37 @@ mod tests {
             assert!(check(bad, false).is_err(), "{bad}");
         }
         assert_eq!(check("http://127.0.0.1/", true), Ok(()));
+    }
+
+    #[test]
+    fn a_tenant_whose_receiver_is_silent_leaves_room_for_others() {
+        let [silent, other] = [1, 2].map(|n| TenantId::from_uuid(uuid::Uuid::from_u128(n)));
+        let row = |(n, tenant)| WebhookRow {
+            id: MessageId::from_uuid(uuid::Uuid::from_u128(n)),
+            origin: Origin::Budget("b".parse().expect("budget")),
+            tenant,
+            url: String::new(),
+            body: String::new(),
+            due_at: Timestamp(0),
+            failures: 0,
+        };
+        let all = (1..=10)
+            .map(|n| (n, silent))
+            .chain([(11, other), (12, other)]);
+        let mut waiting: Vec<WebhookRow> = all.map(row).collect();
+        let mut sent = BTreeMap::new();
+        let mut next = || {
+            let next = take_next(&mut waiting, &mut sent, 4);
+            sent.retain(|_, tenant| *tenant == silent);
+            let ids = next.iter().map(|row| row.id.uuid().as_u128());
+            ids.collect::<Vec<_>>()
+        };
+        assert_eq!(next(), [1, 2, 11, 12]);
+        // Those of the other tenant were answered, the rest was not.
+        assert!(next().is_empty());
+        waiting.push(row((13, other)));
+        assert_eq!(waiting.len(), 9);
+        assert_eq!(take_next(&mut waiting, &mut sent, 4).len(), 1);
     }
 
     #[tokio::test]

@@ -75,17 +75,30 @@ pub struct WhatIfEffects {
     pub others_unplaced: usize,
 }
 
-/// Places an app as the next pass would.
+/// The rows that a preview is made from.
+pub struct PreviewRows(Inputs);
+
+impl PreviewRows {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn read(state: &State) -> Result<Self, Error> {
+        let known = lock(&state.live).stamp();
+        Ok(Self(load(state, false, known).await?))
+    }
+}
+
+/// Places an app as the next pass would. That takes long if there are many apps.
 ///
 /// # Errors
-/// When the store fails, or a time is negative or not finite.
-pub async fn preview(
+/// When a hypothetical change names a cluster that does not exist, or a time is negative or not finite.
+pub fn preview(
     state: &State,
+    PreviewRows(inputs): &PreviewRows,
     request: &PreviewRequest<'_>,
     now: Timestamp,
 ) -> Result<Preview, Error> {
-    let known = lock(&state.live).stamp();
-    let inputs = load(state, false, known).await?;
     let real = state.world(now);
     // Measurements of functions stay valid when nodes are assumed away.
     let world = state
@@ -111,7 +124,7 @@ pub async fn preview(
         None => 0.0,
     });
     let demand_criteria = demand_criteria(state, &real, now);
-    let demand = demand_of(request, &inputs, &demand_criteria);
+    let demand = demand_of(request, inputs, &demand_criteria);
     let weights: BTreeMap<ClientPrefix, f64> = demand.all.iter().copied().collect();
     // Corrections do not apply to another function under the name of an existing app.
     let learnt = request.app.filter(|_| !request.replaces);
@@ -138,9 +151,7 @@ pub async fn preview(
     let past = request
         .app
         .filter(|_| !request.replaces && !request.what_if.is_empty());
-    let past = past.map_or_else(PreviousPlans::default, |app| {
-        previous_plans_of(&inputs, app)
-    });
+    let past = past.map_or_else(PreviousPlans::default, |app| previous_plans_of(inputs, app));
     let placed_in = |world: &World, mut moves: Moves| {
         let (forms, of) = (forms_in(world), (&workflow, &profiles));
         let own = PlanInput {
@@ -156,7 +167,7 @@ pub async fn preview(
             fixed: false,
         };
         let stay = request.what_if.is_empty();
-        let all = (world, &inputs, others.as_slice());
+        let all = (world, inputs, others.as_slice());
         place_against_others(state, all, own, (limit, stay), (&mut moves, now))
     };
     let (placed, elsewhere) = placed_in(&world, Moves::unlimited())?;

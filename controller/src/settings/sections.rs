@@ -260,7 +260,7 @@ pub struct UploadSettings {
     pub folder: Option<PathBuf>,
     /// The most concurrent uploads; further ones are asked to retry.
     pub parallel: usize,
-    /// How long the client may be silent while it sends.
+    /// How long a client may be silent while it sends a body, of an upload or of any other request.
     pub idle_timeout: DurationMs,
     /// The memory limit of the compiling process.
     pub compile_memory: ByteSize,

@@ -32,7 +32,7 @@ pub struct AuditEntry {
 /// Adds an entry. If the request has an idempotency key, it counts as carried out from then on.
 ///
 /// # Errors
-/// When the database fails.
+/// When the request was begun again under its idempotency key, so that this transaction must not be committed, or the database fails.
 pub async fn audit_insert(
     connection: &mut AnyConnection,
     entry: &AuditEntry,
@@ -56,7 +56,7 @@ pub async fn audit_insert(
     .execute(&mut *connection)
     .await?;
     match &actor.idempotency {
-        Some(key) => idempotency_done(connection, &actor.name, key, entry.at).await,
+        Some(begun) => idempotency_done(connection, &actor.name, begun, entry.at).await,
         None => Ok(()),
     }
 }

@@ -30,7 +30,7 @@ pub struct DomainRow {
     pub verified_at: Option<Timestamp>,
     /// When the proof was last looked for.
     pub checked_at: Option<Timestamp>,
-    /// Since when the proof is missing, if the name is verified.
+    /// Since when the proof is missing, if the name is verified; when it was lost, if it was verified once. `None` for a name that never was.
     pub failing_since: Option<Timestamp>,
     /// The problem at the last check, if any.
     pub problem: Option<String>,
@@ -193,6 +193,27 @@ pub async fn domain_upsert(
     .bind(time(row.checked_at))
     .bind(time(row.failing_since))
     .bind(row.problem.clone())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Removes a claim that is not verified and was made, or lost, before `stale`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn domain_forget(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    host: &HostName,
+    stale: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "DELETE FROM app_domains WHERE app = $1 AND host = $2 AND proven IS NULL AND COALESCE(failing_since, created_at) < $3",
+    )
+    .bind(app.as_str())
+    .bind(host.as_str())
+    .bind(stored(stale.get()))
     .execute(connection)
     .await?;
     Ok(())

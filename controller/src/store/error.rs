@@ -46,6 +46,11 @@ pub enum StoreError {
     /// The address of the database is not valid.
     #[error("database.url is not valid: {0}")]
     Address(String),
+    /// The request that makes the change outlasted its lease, and was begun again under its idempotency key.
+    #[error(
+        "the same request was begun again with this idempotency key, because this one took too long; nothing of this one was done"
+    )]
+    Overtaken,
     /// Usage or prices are inconsistent.
     #[error(transparent)]
     Billing(#[from] BillingError),
@@ -74,6 +79,7 @@ impl Coded for StoreError {
                 constraint: Constraint::Unique,
                 ..
             } => ErrorCode::Conflict,
+            Self::Overtaken => ErrorCode::IdempotencyRunning,
             Self::Address(_) => ErrorCode::ConfigInvalid,
             Self::Billing(error) => error.code(),
             Self::Refused { .. } | Self::Corrupt { .. } | Self::Query(_) => ErrorCode::Internal,

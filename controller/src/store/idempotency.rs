@@ -20,6 +20,16 @@ pub struct IdempotencyRow {
     pub answer: Option<Sealed>,
 }
 
+/// A request that was begun under a key. If the same one is begun again once its lease has expired, the times differ, and the earlier one can change
+/// nothing any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BegunRequest {
+    /// The key.
+    pub key: String,
+    /// When it was begun.
+    pub at: Timestamp,
+}
+
 /// The request that a caller sent with a key.
 ///
 /// # Errors
@@ -74,63 +84,72 @@ pub async fn idempotency_begin(
 /// Records that a request was carried out. Call it in the transaction that does so.
 ///
 /// # Errors
-/// When the database fails.
+/// When the same request was begun again meanwhile, so that this transaction must not be committed, or the database fails.
 pub async fn idempotency_done(
     connection: &mut AnyConnection,
     caller: &str,
-    key: &str,
+    begun: &BegunRequest,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    sqlx::query("UPDATE idempotency SET done_at = $3 WHERE caller = $1 AND id = $2")
-        .bind(caller)
-        .bind(key)
-        .bind(stored(now.get()))
-        .execute(connection)
-        .await?;
+    let done = sqlx::query(
+        "UPDATE idempotency SET done_at = $3 WHERE caller = $1 AND id = $2 AND created_at = $4",
+    )
+    .bind(caller)
+    .bind(&begun.key)
+    .bind(stored(now.get()))
+    .bind(stored(begun.at.get()))
+    .execute(connection)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Err(StoreError::Overtaken);
+    }
     Ok(())
 }
 
-/// Stores the answer of a request.
+/// Stores the answer of a request, unless the same one was begun again.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn idempotency_answer(
     connection: &mut AnyConnection,
     caller: &str,
-    key: &str,
+    begun: &BegunRequest,
     answer: &Sealed,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "UPDATE idempotency SET answer = $3, done_at = COALESCE(done_at, $4) WHERE caller = $1 AND id = $2",
+        "UPDATE idempotency SET answer = $3, done_at = COALESCE(done_at, $4) WHERE caller = $1 AND id = $2 AND created_at = $5",
     )
     .bind(caller)
-    .bind(key)
+    .bind(&begun.key)
     .bind(&answer.0)
     .bind(stored(now.get()))
+    .bind(stored(begun.at.get()))
     .execute(connection)
     .await?;
     Ok(())
 }
 
-/// Deletes a request that was refused, so that it may be sent again.
+/// Deletes a request that was refused, so that it may be sent again; not if the same one was begun again already.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn idempotency_forget(
     connection: &mut AnyConnection,
     caller: &str,
-    key: &str,
+    begun: &BegunRequest,
 ) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM idempotency WHERE caller = $1 AND id = $2 AND done_at IS NULL")
+    sqlx::query("DELETE FROM idempotency WHERE caller = $1 AND id = $2 AND done_at IS NULL AND created_at = $3")
         .bind(caller)
-        .bind(key)
+        .bind(&begun.key)
+        .bind(stored(begun.at.get()))
         .execute(connection)
         .await?;
     Ok(())
 }
 
-/// Deletes requests older than `before`, and the oldest of `caller` beyond `keep`.
+/// Deletes requests older than `before`, and of those of `caller` that were carried out the ones beyond its newest `keep`. The row of one that runs
+/// stays: without it the request could not be carried out.
 ///
 /// # Errors
 /// When the database fails.
@@ -145,7 +164,7 @@ pub async fn idempotency_trim(
         .execute(&mut *connection)
         .await?;
     sqlx::query(
-        "DELETE FROM idempotency WHERE caller = $1 AND id NOT IN \
+        "DELETE FROM idempotency WHERE caller = $1 AND done_at IS NOT NULL AND id NOT IN \
          (SELECT id FROM idempotency WHERE caller = $1 ORDER BY created_at DESC, id LIMIT $2)",
     )
     .bind(caller)

@@ -163,6 +163,12 @@ fn job_row(row: &AnyRow) -> Result<JobRow, StoreError> {
 }
 
 impl JobRow {
+    /// Whether its retention has ended: it is as good as deleted.
+    #[must_use]
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.kept_until.is_some_and(|until| until <= now)
+    }
+
     /// The job as the API shows it by itself: with its attempts.
     #[must_use]
     pub fn detail(&self) -> JobInfo {
@@ -446,12 +452,32 @@ pub async fn job_delete_submission(
     Ok(done.rows_affected() == 1)
 }
 
-/// Deletes a job.
+/// Gives a job up whose retention has ended, so that nobody runs it again while it is deleted; `false` if it is to be kept, or is gone.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_give_up(
+    connection: &mut AnyConnection,
+    job: JobId,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    // Earlier than any clock: a controller whose clock is behind must not take it for one that is kept.
+    let done = sqlx::query(
+        "UPDATE jobs SET generation = generation + 1, kept_until = 0 WHERE id = $1 AND kept_until IS NOT NULL AND kept_until <= $2",
+    )
+    .bind(job.to_string())
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Deletes a job that was given up.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn job_delete(connection: &mut AnyConnection, job: JobId) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM jobs WHERE id = $1")
+    sqlx::query("DELETE FROM jobs WHERE id = $1 AND kept_until = 0")
         .bind(job.to_string())
         .execute(connection)
         .await?;

@@ -3,10 +3,13 @@
 use fdn_core::job::JobState;
 use fdn_core::{AppName, FunctionName, JobId, TenantId, Timestamp};
 use sqlx::any::AnyRow;
-use sqlx::{AnyConnection, Row};
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::StoreError;
 use super::row::{number, parsed, stored};
+
+/// The most jobs that one statement names: databases bound the number of parameters.
+const NAMED_MAX: usize = 500;
 
 /// Locks the job counts of an app until the transaction ends.
 ///
@@ -88,20 +91,22 @@ fn ids(rows: &[AnyRow]) -> Result<Vec<JobId>, StoreError> {
     rows.iter().map(|row| parsed(row, "id")).collect()
 }
 
-/// Tenants with queued jobs that are due, at most `most`.
+/// Tenants with queued jobs that are due, at most `most`: those after the tenant `after` first, then the others.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn waiting_tenants(
     connection: &mut AnyConnection,
     now: Timestamp,
-    most: u32,
+    (after, most): (Option<TenantId>, u32),
 ) -> Result<Vec<TenantId>, StoreError> {
     let rows = sqlx::query(
-        "SELECT DISTINCT tenant FROM jobs WHERE state = 'queued' AND due_at <= $1 ORDER BY tenant LIMIT $2",
+        "SELECT tenant FROM jobs WHERE state = 'queued' AND due_at <= $1 GROUP BY tenant \
+         ORDER BY CASE WHEN tenant > $3 THEN 0 ELSE 1 END, tenant LIMIT $2",
     )
     .bind(stored(now.get()))
     .bind(i64::from(most))
+    .bind(after.map_or_else(String::new, |tenant| tenant.to_string()))
     .fetch_all(connection)
     .await?;
     rows.iter().map(|row| parsed(row, "tenant")).collect()
@@ -194,20 +199,31 @@ pub async fn expired_jobs(
     ids(&rows)
 }
 
-/// Extends the leases of all jobs that a dispatcher runs.
+/// Extends the leases of those `jobs` that a dispatcher holds. It may hold others that it does not know of, because it was never told that its claim was
+/// written: their leases must end.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn lease_extend(
     connection: &mut AnyConnection,
     holder: &str,
+    jobs: &[JobId],
     until: Timestamp,
 ) -> Result<(), StoreError> {
-    sqlx::query("UPDATE jobs SET generation = generation + 1, lease_until = $2 WHERE holder = $1 AND state = 'running'")
-        .bind(holder)
-        .bind(stored(until.get()))
-        .execute(connection)
-        .await?;
+    for jobs in jobs.chunks(NAMED_MAX) {
+        let names: Vec<String> = (3..).take(jobs.len()).map(|n| format!("${n}")).collect();
+        let text = format!(
+            "UPDATE jobs SET generation = generation + 1, lease_until = $2 WHERE holder = $1 AND state = 'running' AND id IN ({})",
+            names.join(", ")
+        );
+        let mut query = sqlx::query(AssertSqlSafe(text))
+            .bind(holder)
+            .bind(stored(until.get()));
+        for job in jobs {
+            query = query.bind(job.to_string());
+        }
+        query.execute(&mut *connection).await?;
+    }
     Ok(())
 }
 

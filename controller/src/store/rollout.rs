@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fdn_core::rollout::{CallCounts, Objective, RolloutState, VersionRejection};
 use fdn_core::{AppName, FunctionName, MessageId, NodeId, TenantId, Timestamp, VersionNumber};
+use serde::{Deserialize, Serialize};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
@@ -50,13 +51,24 @@ pub struct RolloutRow {
     pub reason: String,
 }
 
+/// The counts of a version in a report of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedCounts {
+    /// The counts.
+    #[serde(flatten)]
+    pub counts: CallCounts,
+    /// The number of the report since the node's agent started. Earlier releases did not store it: 0.
+    #[serde(default)]
+    pub sequence: u64,
+}
+
 /// The counts of one boot of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootCounts {
     /// The counts at the start of the window.
     pub base: CallCounts,
     /// The last reported counts.
-    pub latest: CallCounts,
+    pub latest: ReportedCounts,
 }
 
 /// One boot of a node.
@@ -358,4 +370,31 @@ pub async fn bad_version_clear(
         .execute(connection)
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_the_release_before_are_read() {
+        let counts = CallCounts {
+            calls: 3,
+            failures: 1,
+            latency: vec![(8, 3)],
+        };
+        let old = serde_json::to_string(&counts).expect("JSON");
+        let read: ReportedCounts = serde_json::from_str(&old).expect("read");
+        assert_eq!((&read.counts, read.sequence), (&counts, 0));
+        let now = ReportedCounts {
+            counts,
+            sequence: 7,
+        };
+        let text = serde_json::to_string(&now).expect("JSON");
+        let read: ReportedCounts = serde_json::from_str(&text).expect("read");
+        assert_eq!(read, now);
+        // The release before reads these, too: while both run, either may watch.
+        let read: CallCounts = serde_json::from_str(&text).expect("read");
+        assert_eq!(read, now.counts);
+    }
 }

@@ -100,21 +100,23 @@ pub async fn webhook_insert(
     Ok(())
 }
 
-/// Requests that are due and not leased: at most `most` of each kind.
+/// Requests that are due and not leased: at most `most` of each kind, and `of_tenant` of these of one tenant, with the tenants in turn.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn webhook_due(
     connection: &mut AnyConnection,
     now: Timestamp,
-    most: u32,
+    (most, of_tenant): (u32, u32),
 ) -> Result<Vec<WebhookRow>, StoreError> {
     let rows = sqlx::query(
-        "SELECT id, tenant, job, app, url, body, due_at, failures FROM job_webhooks WHERE due_at <= $1 AND lease_until <= $1 \
-         ORDER BY due_at, id LIMIT $2",
+        "SELECT id, tenant, job, app, url, body, due_at, failures FROM \
+         (SELECT id, tenant, job, app, url, body, due_at, failures, ROW_NUMBER() OVER (PARTITION BY tenant ORDER BY due_at, id) AS turn \
+         FROM job_webhooks WHERE due_at <= $1 AND lease_until <= $1) AS due WHERE turn <= $3 ORDER BY turn, due_at, id LIMIT $2",
     )
     .bind(stored(now.get()))
     .bind(i64::from(most))
+    .bind(i64::from(of_tenant))
     .fetch_all(&mut *connection)
     .await?;
     let of_job = |row: &AnyRow| {
@@ -123,11 +125,13 @@ pub async fn webhook_due(
     };
     let mut due: Vec<WebhookRow> = rows.iter().map(of_job).collect::<Result<_, _>>()?;
     let rows = sqlx::query(
-        "SELECT id, tenant, budget, url, body, due_at, failures FROM budget_webhooks WHERE due_at <= $1 AND lease_until <= $1 \
-         ORDER BY due_at, id LIMIT $2",
+        "SELECT id, tenant, budget, url, body, due_at, failures FROM \
+         (SELECT id, tenant, budget, url, body, due_at, failures, ROW_NUMBER() OVER (PARTITION BY tenant ORDER BY due_at, id) AS turn \
+         FROM budget_webhooks WHERE due_at <= $1 AND lease_until <= $1) AS due WHERE turn <= $3 ORDER BY turn, due_at, id LIMIT $2",
     )
     .bind(stored(now.get()))
     .bind(i64::from(most))
+    .bind(i64::from(of_tenant))
     .fetch_all(connection)
     .await?;
     for row in &rows {

@@ -42,9 +42,6 @@ pub enum UploadError {
     /// The connection ended early.
     #[error("the upload ended before it was complete; nothing was stored, send it again")]
     Incomplete,
-    /// No data arrived for too long.
-    #[error("nothing of the upload arrived for {} s; nothing was stored, send it again", .0.as_secs())]
-    Idle(Duration),
     /// The component is too large.
     #[error(
         "the component is larger than the limit of {0}; make it smaller, for example with `wasm-tools strip` or an optimised build"
@@ -69,7 +66,7 @@ pub enum UploadError {
 impl Coded for UploadError {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Incomplete | Self::Idle(_) => ErrorCode::UploadIncomplete,
+            Self::Incomplete => ErrorCode::UploadIncomplete,
             Self::TooLarge(_) | Self::ImageTooLarge(_) => ErrorCode::UploadTooLarge,
             Self::Disk { .. } => ErrorCode::Internal,
         }

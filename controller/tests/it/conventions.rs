@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use fdn_controller::store::idempotency::{idempotency_begin, idempotency_done};
 use fdn_core::DurationMs;
 use fdn_core::account::{CreatedApiToken, TenantInfo};
 use fdn_core::api::{AppDetail, DeployResponse};
@@ -483,32 +482,6 @@ async fn what_is_told_when_an_answer_is_not_at_hand(backend: Backend) {
         .await
         .expect("counted");
     assert_eq!(left, 3, "two, and the one that began last");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_begun_by_one() {
-    let folder = tempfile::tempdir().expect("folder");
-    let store = Backend::Sqlite.store(folder.path()).await;
-    let c = &mut *store.read().await.expect("connected");
-    let at = fdn_core::Timestamp;
-    let hash = "a".repeat(64);
-    let mut begin = async |now: u64, stale: u64, hash: &str| {
-        idempotency_begin(c, "ann", "k", hash, (at(now), at(stale)))
-            .await
-            .expect("begun")
-    };
-    assert!(begin(100, 0, &hash).await);
-    assert!(!begin(101, 99, &hash).await, "it runs");
-    assert!(
-        !begin(102, 100, &"b".repeat(64)).await,
-        "it is another request"
-    );
-    assert!(begin(103, 100, &hash).await, "its lease is over");
-    idempotency_done(c, "ann", "k", at(104))
-        .await
-        .expect("done");
-    let again = idempotency_begin(c, "ann", "k", &hash, (at(900), at(800))).await;
-    assert!(!again.expect("asked"), "it was carried out");
 }
 
 /// A refusal that claims to be compressed is: the final document with the request's id, not an earlier body.

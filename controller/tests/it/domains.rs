@@ -14,6 +14,7 @@ use crate::rig::{Backend, Rig, on_both};
 on_both!(
     a_domain_is_proven_and_told_to_nodes,
     a_missing_proof_ends_it_after_grace,
+    a_lost_name_is_a_claim_again,
     a_name_is_one_apps_alone,
 );
 
@@ -224,6 +225,31 @@ async fn a_missing_proof_ends_it_after_grace(backend: Backend) {
             "domain.add"
         ]
     );
+}
+
+async fn a_lost_name_is_a_claim_again(backend: Backend) {
+    const DAY: u64 = 86_400;
+    let dns = DnsServer::start().await;
+    let rig = rig(backend, &dns).await;
+    rig.deploy("shop", components::hello("hi")).await;
+    let info = added(&rig, "shop", HOST).await;
+    prove(&dns, &[&info]);
+    look(&rig, 0).await;
+    // It loses its proof when it has been there for longer than claims are kept.
+    dns.set(&info.records[0].name, &[]);
+    look(&rig, 8 * DAY).await;
+    assert_eq!(listed(&rig, "shop").await[0].state, DomainState::Failing);
+    look(&rig, 8 * DAY + 7200).await;
+    assert!(told(&rig, "shop").await.1.is_empty(), "its grace is over");
+    look(&rig, 14 * DAY).await;
+    let lost = listed(&rig, "shop").await.remove(0);
+    assert_eq!((lost.state, lost.ends_at), (DomainState::Pending, None));
+    assert_eq!(
+        (lost.records, lost.created_at),
+        (info.records, info.created_at)
+    );
+    look(&rig, 16 * DAY).await;
+    assert!(listed(&rig, "shop").await.is_empty());
 }
 
 async fn a_name_is_one_apps_alone(backend: Backend) {

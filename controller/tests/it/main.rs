@@ -26,6 +26,7 @@ mod fleet;
 mod forms;
 mod gateway;
 mod heard;
+mod idempotency;
 mod invitations;
 mod jobs;
 mod jobs_shared;

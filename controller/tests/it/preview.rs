@@ -17,6 +17,7 @@ on_both!(
     a_prediction_is_what_is_planned_then,
     a_prediction_counts_every_stage_the_speed_and_the_memory,
     sets_are_remembered_by_tenant,
+    beyond_so_many_at_once_a_preview_is_told_to_come_later,
 );
 
 fn ask(rig: &Rig, wish: &Value) -> RequestBuilder {
@@ -263,4 +264,17 @@ async fn a_change_that_has_not_happened_is_planned_for(backend: Backend) {
         let (answered, problem) = rig.refused(ask(&rig, &wish)).await;
         assert_eq!(answered, 400, "{wish}: {problem}");
     }
+}
+
+async fn beyond_so_many_at_once_a_preview_is_told_to_come_later(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.two_regions().await;
+    let wish = json!({ "manifest": "", "clients": ["192.0.2.0/24"] });
+    let previews = &rig.controller.state().previews;
+    let most = u32::try_from(previews.available_permits()).expect("few");
+    let all = previews.try_acquire_many(most).expect("free");
+    let (status, problem) = rig.refused(ask(&rig, &wish)).await;
+    assert_eq!((status.as_u16(), problem.code.as_str()), (429, "FDN-2006"));
+    drop(all);
+    let _: PlanPreview = rig.json(ask(&rig, &wish)).await;
 }

@@ -18,6 +18,7 @@ use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
     a_tenant_stores_as_much_as_it_may,
+    changed_variables_and_workflows_count_too,
     labels_are_set_shown_and_filtered_by,
     unsigned_uploads_are_refused_when_the_tenant_says_so,
     both_kinds_of_keys_sign,
@@ -76,6 +77,30 @@ async fn a_tenant_stores_as_much_as_it_may(backend: Backend) {
         .bearer_auth(&people.owner)
         .json(&json!({ "storage": {} }));
     assert_eq!(rig.code(by_owner).await, "FDN-2002");
+}
+
+async fn changed_variables_and_workflows_count_too(backend: Backend) {
+    let component = components::hello("one");
+    let size = component.len() as u64;
+    let rig = Rig::start_with(backend, |settings| {
+        settings.repository.tenant_bytes = ByteSize::from_bytes(size * 2);
+    })
+    .await;
+    rig.deploy("one", component).await;
+    let change = |value: &str| {
+        let request = rig.request(Method::PATCH, "/v1/apps/one/env");
+        request.json(&json!({ "set": { "A": value } }))
+    };
+    let second: DeployResponse = rig.json(change("1")).await;
+    assert_eq!(second.version.get(), 2);
+    assert_eq!(rig.code(change("2")).await, "FDN-2035");
+    let same: DeployResponse = rig.json(change("1")).await;
+    assert!(same.unchanged, "what is there takes no more room");
+    let flow = json!({ "stages": [{ "name": "only", "function": "one" }] });
+    let put = rig.request(Method::PUT, "/v1/apps/flow/workflow");
+    assert_eq!(rig.code(put.json(&flow)).await, "FDN-2035");
+    let used = tenant(&rig).await.storage;
+    assert_eq!((used.bytes, used.versions), (2 * size, 2));
 }
 
 /// An upload with additional parts.

@@ -17,6 +17,8 @@ on_both!(
     a_deploy_that_holds_ends_the_watch,
     a_canary_gives_its_calls_back,
     what_people_decide_stands,
+    a_split_of_a_persons_own_outlives_the_watch_of_a_deploy,
+    without_an_objective_the_split_of_a_deploy_ends,
     variables_change_without_an_upload,
 );
 
@@ -306,6 +308,51 @@ async fn what_people_decide_stands(backend: Backend) {
     let put = rig.request(Method::PUT, "/v1/apps/flow/objective");
     let (_, problem) = rig.refused(put.json(&json!({ "p99_ms": 5 }))).await;
     assert_eq!(problem.code.as_str(), "FDN-2004");
+}
+
+async fn a_split_of_a_persons_own_outlives_the_watch_of_a_deploy(backend: Backend) {
+    let rig = rig(backend).await;
+    rig.deploy("hello", components::hello("one")).await;
+    objective(&rig).await;
+    rig.deploy("hello", components::hello("two")).await;
+    assert_eq!(split(&rig).await, [(2, 1), (1, 0)], "the deploy's");
+    let wanted =
+        json!({ "split": [{ "version": 1, "weight": 90 }, { "version": 2, "weight": 10 }] });
+    let put = rig.request(Method::PUT, "/v1/apps/hello/traffic");
+    let _: TrafficInfo = rig.json(put.json(&wanted)).await;
+    // A split that stays is the person's, too, once the objective was changed.
+    let loose = json!({ "error_percent": 5.0, "window": "60s", "minimum_calls": 50 });
+    let put = rig.request(Method::PUT, "/v1/apps/hello/objective");
+    let _: ObjectiveInfo = rig.json(put.json(&loose)).await;
+    counted(&rig, 1, 2, 0, 0, 5.0).await;
+    look(&rig, 1).await;
+    counted(&rig, 1, 2, 100, 0, 5.0).await;
+    look(&rig, 120).await;
+    let rollout = shown(&rig).await.rollout.expect("shown");
+    assert_eq!(rollout.state, RolloutState::Held);
+    assert_eq!(split(&rig).await, [(1, 90), (2, 10)]);
+    let clear = rig.request(Method::DELETE, "/v1/apps/hello/objective");
+    assert_eq!(clear.send().await.expect("an answer").status(), 204);
+    assert_eq!(split(&rig).await, [(1, 90), (2, 10)]);
+}
+
+async fn without_an_objective_the_split_of_a_deploy_ends(backend: Backend) {
+    let rig = rig(backend).await;
+    rig.deploy("hello", components::hello("one")).await;
+    objective(&rig).await;
+    let second = rig.deploy("hello", components::hello("two")).await;
+    let clear = rig.request(Method::DELETE, "/v1/apps/hello/objective");
+    assert_eq!(clear.send().await.expect("an answer").status(), 204);
+    assert!(split(&rig).await.is_empty(), "nodes are told");
+    let detail = shown(&rig).await;
+    assert!(detail.summary.revision > second.revision);
+    assert!(detail.rollout.is_none() && detail.traffic.is_empty());
+    // The next version gets the calls, and the first is not kept from being deleted.
+    rig.deploy("hello", components::hello("three")).await;
+    assert!(split(&rig).await.is_empty());
+    assert_eq!(told(&rig).await.functions[0].version, version(3));
+    let delete = rig.request(Method::DELETE, "/v1/apps/hello/versions/1");
+    assert_eq!(delete.send().await.expect("an answer").status(), 204);
 }
 
 async fn variables_change_without_an_upload(backend: Backend) {

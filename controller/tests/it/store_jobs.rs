@@ -2,9 +2,11 @@
 
 use fdn_controller::jobs::change::{Claim, Claimant, EventDetails, claim, step};
 use fdn_controller::jobs::sweep;
-use fdn_controller::store::job::{JobRow, job_get};
-use fdn_core::job::{AttemptResult, Event, JobReceipt, JobState};
-use fdn_core::{AppName, ClusterId, DurationMs, JobId, Timestamp};
+use fdn_controller::store::job::{JobRow, job_get, job_give_up, job_insert};
+use fdn_controller::store::job_queries::{lease_extend, waiting_tenants};
+use fdn_controller::store::webhook::{Origin, WebhookRow, webhook_due, webhook_insert};
+use fdn_core::job::{AttemptResult, Event, JobInfo, JobReceipt, JobState};
+use fdn_core::{AppName, ClusterId, DurationMs, JobId, MessageId, TenantId, Timestamp};
 use fdn_testkit::components;
 use reqwest::Method;
 
@@ -15,6 +17,10 @@ on_both!(
     what_may_be_repeated_is_and_a_late_end_is_past,
     claims_of_an_app_are_counted_over_all_dispatchers,
     a_submission_that_broke_off_is_swept_away,
+    a_lease_that_its_dispatcher_does_not_know_of_ends,
+    what_runs_again_is_not_deleted_nor_the_other_way_round,
+    tenants_that_wait_are_found_in_turn,
+    webhooks_of_one_tenant_do_not_fill_a_round,
 );
 
 /// A controller that accepts jobs but does not dispatch them.
@@ -169,7 +175,7 @@ async fn a_submission_that_broke_off_is_swept_away(backend: Backend) {
     broken.id = JobId::from_uuid(uuid::Uuid::now_v7());
     broken.progress.state = JobState::Submitted;
     let mut write = state.store.begin().await.expect("a transaction");
-    fdn_controller::store::job::job_insert(&mut write, &broken, Some("eA=="), None)
+    job_insert(&mut write, &broken, Some("eA=="), None)
         .await
         .expect("written");
     write.commit().await.expect("committed");
@@ -190,4 +196,114 @@ async fn a_submission_that_broke_off_is_swept_away(backend: Backend) {
     sweep::round(state, later(61_000)).await.expect("swept");
     assert!(!there(broken.id).await);
     assert!(there(accepted).await);
+}
+
+async fn a_lease_that_its_dispatcher_does_not_know_of_ends(backend: Backend) {
+    let rig = rig(backend, "").await;
+    let (known, orphan, end) = (submit(&rig).await, submit(&rig).await, later(60_000));
+    for id in [known, orphan] {
+        let claim = claimed(&rig, id, "one", end).await;
+        assert!(matches!(claim, Claim::Granted(_)));
+    }
+    let longer = Timestamp(end.get() + 1000);
+    let state = rig.controller.state();
+    let mut connection = state.store.read().await.expect("connected");
+    for (holder, jobs) in [("one", vec![known]), ("two", vec![orphan]), ("one", vec![])] {
+        let extended = lease_extend(&mut connection, holder, &jobs, longer).await;
+        extended.expect("written");
+    }
+    drop(connection);
+    assert_eq!(row(&rig, known).await.progress.lease_until, Some(longer));
+    assert_eq!(row(&rig, orphan).await.progress.lease_until, Some(end));
+}
+
+async fn what_runs_again_is_not_deleted_nor_the_other_way_round(backend: Backend) {
+    let rig = rig(backend, "").await;
+    let state = rig.controller.state();
+    let (first, second) = (submit(&rig).await, submit(&rig).await);
+    for id in [first, second] {
+        claimed(&rig, id, "one", fdn_service::now()).await;
+    }
+    sweep::round(state, later(1)).await.expect("swept");
+    let redrive = |id: JobId| rig.request(Method::POST, &format!("/v1/jobs/{id}/redrive"));
+    let give_up = async |id: JobId| {
+        let mut write = state.store.begin().await.expect("a transaction");
+        // As a sweep that found both before one was redriven.
+        let over = later(30 * 24 * 3_600_000);
+        let given_up = job_give_up(&mut write, id, over).await.expect("written");
+        write.commit().await.expect("committed");
+        given_up
+    };
+    let again: JobInfo = rig.json(redrive(first)).await;
+    assert_eq!(again.state, JobState::Queued);
+    assert!(!give_up(first).await && give_up(second).await);
+    assert_eq!(rig.refused(redrive(second)).await.0, 404);
+    let swept = sweep::round(state, fdn_service::now()).await;
+    swept.expect("swept");
+    assert_eq!(row(&rig, first).await.progress.state, JobState::Queued);
+    let mut connection = state.store.read().await.expect("connected");
+    let gone = job_get(&mut connection, second).await.expect("read");
+    assert_eq!(gone, None);
+}
+
+async fn tenants_that_wait_are_found_in_turn(backend: Backend) {
+    let rig = rig(backend, "").await;
+    let state = rig.controller.state();
+    let accepted = row(&rig, submit(&rig).await).await;
+    let mut write = state.store.begin().await.expect("a transaction");
+    for _ in 0..2 {
+        let job = JobRow {
+            id: JobId::from_uuid(uuid::Uuid::now_v7()),
+            tenant: TenantId::from_uuid(uuid::Uuid::now_v7()),
+            ..accepted.clone()
+        };
+        let inserted = job_insert(&mut write, &job, Some("eA=="), None).await;
+        inserted.expect("written");
+    }
+    write.commit().await.expect("committed");
+    let mut connection = state.store.read().await.expect("connected");
+    let all = waiting_tenants(&mut connection, later(1), (None, 9)).await;
+    let mut all = all.expect("read");
+    assert_eq!(all.len(), 3);
+    for _ in 0..3 {
+        let after = (Some(all[0]), 9);
+        let next = waiting_tenants(&mut connection, later(1), after).await;
+        all.rotate_left(1);
+        assert_eq!(next.expect("read"), all);
+    }
+}
+
+async fn webhooks_of_one_tenant_do_not_fill_a_round(backend: Backend) {
+    let rig = rig(backend, "").await;
+    let state = rig.controller.state();
+    let [many, one] = [1, 2].map(|n| TenantId::from_uuid(uuid::Uuid::from_u128(n)));
+    let id = |n: u64| MessageId::from_uuid(uuid::Uuid::from_u128(u128::from(n)));
+    let of_job = Origin::Job {
+        job: JobId::from_uuid(uuid::Uuid::now_v7()),
+        app: app(),
+    };
+    let of_budget = Origin::Budget("all".parse().expect("budget"));
+    // Not due before the test is over: the sender must not find them.
+    let due = later(3_600_000).get();
+    let mut write = state.store.begin().await.expect("a transaction");
+    for (base, origin) in [(0, of_job), (10, of_budget)] {
+        for (n, tenant) in [(1, many), (2, many), (3, many), (4, one)] {
+            let row = WebhookRow {
+                id: id(base + n),
+                origin: origin.clone(),
+                tenant,
+                url: "https://example.org/".to_owned(),
+                body: "{}".to_owned(),
+                due_at: Timestamp(due + n),
+                failures: 0,
+            };
+            let inserted = webhook_insert(&mut write, &row).await;
+            inserted.expect("written");
+        }
+    }
+    write.commit().await.expect("committed");
+    let mut connection = state.store.read().await.expect("connected");
+    let found = webhook_due(&mut connection, Timestamp(due + 9), (9, 2)).await;
+    let found: Vec<MessageId> = found.expect("read").iter().map(|row| row.id).collect();
+    assert_eq!(found, [1, 4, 2, 11, 14, 12].map(id));
 }

@@ -72,6 +72,12 @@ async fn requests_carry_an_id_and_are_counted(backend: Backend) {
         .await
         .expect("an answer");
     assert_ne!(answer.headers()["x-request-id"], "{evil}");
+    // A path has a route whatever the method, and a method is any text that a stranger likes.
+    for method in ["X1", "X2"] {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let request = rig.anonymous(method, "/v1/apps");
+        assert_eq!(rig.refused(request).await.0, 404);
+    }
     let metrics = rig
         .anonymous(Method::GET, "/metrics")
         .send()
@@ -83,6 +89,9 @@ async fn requests_carry_an_id_and_are_counted(backend: Backend) {
     let counted =
         r#"fdn_controller_requests_total{method="GET",route="/v1/apps/{app}",status="404"} 1"#;
     assert!(metrics.contains(counted), "{metrics}");
+    let strange = r#"fdn_controller_requests_total{method="any",route="/v1/apps",status="404"} 2"#;
+    assert!(metrics.contains(strange), "{metrics}");
+    assert!(!metrics.contains("X1"), "{metrics}");
     for name in [
         "outbox_depth",
         "outbox_age_milliseconds",

@@ -49,7 +49,8 @@ pub(super) fn after_lookup(
                 if now.get().saturating_sub(since.get()) >= grace.as_millis() {
                     next.proven = false;
                     next.verified_at = None;
-                    next.failing_since = None;
+                    // From here it is a claim again, which is forgotten if it stays without a proof.
+                    next.failing_since = Some(now);
                 }
             }
         }
@@ -110,7 +111,15 @@ mod tests {
         assert_eq!((back.failing_since, back.problem), (None, None));
         let ended = look(&still, &missing, 101_000);
         assert!(!ended.proven);
-        assert_eq!((ended.verified_at, ended.failing_since), (None, None));
+        let lost = Some(Timestamp(101_000));
+        assert_eq!((ended.verified_at, ended.failing_since), (None, lost));
+        // Looked for in vain once more, it was not lost once more.
+        assert_eq!(look(&ended, &missing, 500_000).failing_since, lost);
+        let again = look(&ended, &ProofLookup::Proof, 500_000);
+        assert_eq!(
+            (again.verified_at, again.failing_since),
+            (Some(Timestamp(500_000)), None)
+        );
     }
 
     #[test]

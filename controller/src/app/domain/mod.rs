@@ -63,6 +63,7 @@ fn to_info(state: &State, app: &AppRow, row: DomainRow) -> DomainInfo {
         checked_at: row.checked_at,
         ends_at: row
             .failing_since
+            .filter(|_| row.proven)
             .map(|at| Timestamp(at.get().saturating_add(grace))),
         problem: row.problem,
     }
@@ -185,7 +186,7 @@ async fn apply_lookup(
         if next.proven && let Some(had) = other {
             let mut other = had.clone();
             other.proven = false;
-            (other.verified_at, other.failing_since) = (None, None);
+            (other.verified_at, other.failing_since) = (None, Some(now));
             other.problem = Some("another app has proven this name".to_owned());
             domain_upsert(&mut tx, &other).await?;
             announce(&mut tx, &other.app, revision, now).await?;

@@ -1,5 +1,5 @@
 //! The loop that checks proofs again: those that were found at a long interval, the others at a short one. A claim that is not proven in time is
-//! deleted. It runs on the controller that has the planner's lease.
+//! deleted; a name that was lost is a claim from then on. It runs on the controller that has the planner's lease.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::app::actor::Actor;
 use crate::error::chain;
 use crate::singleton::Work;
 use crate::state::State;
-use crate::store::domain::{DomainRow, domain_delete, domain_list_due};
+use crate::store::domain::{DomainRow, domain_forget, domain_list_due};
 
 /// The number of names that are looked up at the same time.
 const PARALLEL: usize = 8;
@@ -65,9 +65,10 @@ async fn check_domain(
     stale: Timestamp,
     now: Timestamp,
 ) -> Result<(), Error> {
-    if !row.proven && row.created_at < stale {
+    if !row.proven && row.failing_since.unwrap_or(row.created_at) < stale {
         let mut connection = state.store.read().await?;
-        domain_delete(&mut connection, &row.app, &row.host).await?;
+        // Somebody may have had it verified meanwhile.
+        domain_forget(&mut connection, &row.app, &row.host, stale).await?;
         return Ok(());
     }
     let seen = state.proofs.look_up(&row.host, &row.token).await;

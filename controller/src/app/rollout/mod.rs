@@ -14,13 +14,14 @@ use sqlx::AnyConnection;
 use tracing::info;
 
 use super::actor::Actor;
-use super::policy::{audit, existing};
+use super::policy::{audit, existing, push};
 use super::precondition::{Precondition, tag_of};
 use crate::Error;
 use crate::state::State;
 use crate::store::app::AppRow;
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
+use crate::store::revision::revision_next;
 use crate::store::rollout::{
     ObjectiveRow, RolloutRow, bad_version_clear, bad_version_list, counts_delete, objective_delete,
     objective_get, objective_upsert, rollout_delete, rollout_get, rollout_upsert,
@@ -65,7 +66,8 @@ pub(super) async fn shown(
     }))
 }
 
-/// Sets or removes the objective of an app. A watched version is measured against the new one from now on, in a new window.
+/// Sets or removes the objective of an app. A watched version is measured against the new one from now on, in a new window. Without an objective no
+/// version is watched, and a split that a deploy made for the watch goes with it.
 ///
 /// # Errors
 /// When the objective is not valid, the app is a workflow or does not exist, the precondition fails, or the store fails.
@@ -82,6 +84,8 @@ pub async fn set(
     let now = fdn_service::now();
     let _alone = state.changes.lock().await;
     let done: Result<bool, Error> = in_transaction!(state.store, tx => {
+        // Keeps deploys on other controllers out: one that saw the old objective would begin a watch without one.
+        let revision = revision_next(&mut tx).await?;
         let old = existing(&mut tx, tenant, app).await?;
         if wanted.is_some() && old.definition.is_some() {
             return Err(Error::Conflict(format!(
@@ -107,7 +111,13 @@ pub async fn set(
                 objective_delete(&mut tx, app).await?;
             }
         }
-        split_changed(&mut tx, tenant, app, now).await?;
+        let watched = rollout_get(&mut tx, app).await?;
+        split_changed(&mut tx, tenant, app, (false, now)).await?;
+        if wanted.is_none() && watched.is_some_and(|row| deploy_is_watched(&row)) {
+            // No verdict will end the split: it would keep the calls from every later version.
+            traffic_delete(&mut tx, app).await?;
+            push(&mut tx, old, revision, now).await?;
+        }
         let text = |objective: &Objective| serde_json::to_string(objective).ok();
         let entry = AuditEntry {
             before: before.as_ref().and_then(text),
@@ -118,13 +128,19 @@ pub async fn set(
         Ok(true)
     });
     if done? {
+        state.outbox_wake.notify_one();
         info!(%app, %actor, "the objective of an app was set");
     }
     get(state, tenant, app).await
 }
 
-/// Begins, changes or ends the watch after a person changed an app's split or objective. Calls sent to a version that is marked as bad clear its
-/// mark.
+/// Whether a version is watched in a split that a deploy made, which ends with the watch.
+fn deploy_is_watched(row: &RolloutRow) -> bool {
+    row.by_deploy && row.state == RolloutState::Watching
+}
+
+/// Begins, changes or ends the watch after a person changed an app's objective, or its split if `own_split`: that split is the person's from then on,
+/// whatever it was before, and outlives the watch. Calls sent to a version that is marked as bad clear its mark.
 ///
 /// # Errors
 /// When the store fails.
@@ -132,7 +148,7 @@ pub(super) async fn split_changed(
     connection: &mut AnyConnection,
     tenant: TenantId,
     app: &AppName,
-    now: Timestamp,
+    (own_split, now): (bool, Timestamp),
 ) -> Result<(), Error> {
     let function: FunctionName = app.clone().into();
     let split = traffic_get(&mut *connection, app).await?;
@@ -145,11 +161,10 @@ pub(super) async fn split_changed(
     let objective = objective_get(&mut *connection, app).await?;
     let watched = objective.and_then(|_| candidate(&split, &bad));
     let before = rollout_get(&mut *connection, app).await?;
-    let by_deploy = before.as_ref().is_some_and(|row| {
-        row.by_deploy
-            && row.state == RolloutState::Watching
-            && watched == Some((row.candidate, row.baseline))
-    });
+    let by_deploy = !own_split
+        && before.as_ref().is_some_and(|row| {
+            deploy_is_watched(row) && watched == Some((row.candidate, row.baseline))
+        });
     match watched {
         Some(pair) => begin(connection, app, pair, (by_deploy, false), now).await,
         // An earlier verdict stays visible; a watch without a verdict is deleted.
@@ -198,7 +213,7 @@ pub(super) async fn deployed(
         return Ok(());
     }
     let watched = rollout_get(&mut *connection, app).await?;
-    let watched = watched.filter(|row| row.by_deploy && row.state == RolloutState::Watching);
+    let watched = watched.filter(deploy_is_watched);
     let split = traffic_get(&mut *connection, app).await?;
     let baseline = match (split, watched) {
         (None, _) => old.version,

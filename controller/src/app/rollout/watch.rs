@@ -26,8 +26,8 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::in_transaction;
 use crate::store::revision::revision_next;
 use crate::store::rollout::{
-    Boot, BootCounts, RolloutRow, bad_version_mark, counts_list, counts_upsert, objective_get,
-    rollout_get, rollout_list_watching, rollout_upsert,
+    Boot, BootCounts, ReportedCounts, RolloutRow, bad_version_mark, counts_list, counts_upsert,
+    objective_get, rollout_get, rollout_list_watching, rollout_upsert,
 };
 use crate::store::traffic::{TrafficRow, traffic_delete, traffic_get, traffic_upsert};
 
@@ -73,7 +73,7 @@ pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
 }
 
 /// The counts of a version since each node's start, as the nodes report them.
-fn reported(state: &State, row: &RolloutRow) -> BTreeMap<Boot, CallCounts> {
+fn reported(state: &State, row: &RolloutRow) -> BTreeMap<Boot, ReportedCounts> {
     let live = lock(&state.live);
     let mut all = BTreeMap::new();
     for seen in live.nodes() {
@@ -82,30 +82,38 @@ fn reported(state: &State, row: &RolloutRow) -> BTreeMap<Boot, CallCounts> {
         let version = app.and_then(|app| app.versions.iter().find(|v| v.version == row.candidate));
         if let Some(version) = version {
             let boot = (status.node.clone(), status.boot);
-            all.insert(boot, version.counts.clone());
+            let counts = ReportedCounts {
+                counts: version.counts.clone(),
+                sequence: status.sequence,
+            };
+            all.insert(boot, counts);
         }
     }
     all
 }
 
 /// Merges the reported counts into the known ones, and returns their sum. A start of a node that is not known yet is counted from its present
-/// counts on, or from zero if the version is `fresh` and had no calls before.
+/// counts on, or from zero if the version is `fresh` and had no calls before. Reports that are not newer than the known one change nothing: a
+/// controller that takes over may have heard less than the one before it stored.
 fn count(
     known: &mut BTreeMap<Boot, BootCounts>,
-    reported: BTreeMap<Boot, CallCounts>,
+    reported: BTreeMap<Boot, ReportedCounts>,
     fresh: bool,
 ) -> CallCounts {
     for (boot, latest) in reported {
         let first = if fresh {
             CallCounts::default()
         } else {
-            latest.clone()
+            latest.counts.clone()
         };
         let counted = known.entry(boot).or_insert_with(|| BootCounts {
             base: first,
             latest: latest.clone(),
         });
-        if !latest.continues(&counted.latest) {
+        if latest.sequence <= counted.latest.sequence {
+            continue;
+        }
+        if !latest.counts.continues(&counted.latest.counts) {
             // The node forgot the version and counts from zero again.
             counted.base = CallCounts::default();
         }
@@ -113,7 +121,7 @@ fn count(
     }
     let each = known
         .values()
-        .map(|counted| counted.latest.since(&counted.base));
+        .map(|counted| counted.latest.counts.since(&counted.base));
     each.fold(CallCounts::default(), |sum, counts| sum.plus(&counts))
 }
 
@@ -271,38 +279,52 @@ mod tests {
         }
     }
 
+    fn report(sequence: u64, counts: CallCounts) -> ReportedCounts {
+        ReportedCounts { counts, sequence }
+    }
+
     #[test]
     fn starts_of_nodes_are_added_up_and_none_is_counted_twice() {
         let mut known = BTreeMap::new();
-        let one = |n| BTreeMap::from([(boot("a", 1), n)]);
+        let one = |sequence, n| BTreeMap::from([(boot("a", 1), report(sequence, n))]);
         // A version without earlier calls is counted from zero.
-        assert_eq!(count(&mut known, one(counts(5, 1)), true), counts(5, 1));
-        assert_eq!(count(&mut known, one(counts(5, 1)), true), counts(5, 1));
+        assert_eq!(count(&mut known, one(1, counts(5, 1)), true), counts(5, 1));
+        assert_eq!(count(&mut known, one(2, counts(5, 1)), true), counts(5, 1));
         // The node restarts, and another one appears.
-        let next = BTreeMap::from([(boot("a", 2), counts(3, 0)), (boot("b", 9), counts(2, 2))]);
+        let next = BTreeMap::from([
+            (boot("a", 2), report(0, counts(3, 0))),
+            (boot("b", 9), report(7, counts(2, 2))),
+        ]);
         assert_eq!(count(&mut known, next, true), counts(10, 3));
         // The node forgot the version without restarting.
-        assert_eq!(
-            count(
-                &mut known,
-                BTreeMap::from([(boot("b", 9), counts(1, 0))]),
-                true
-            ),
-            counts(9, 1)
-        );
+        let next = BTreeMap::from([(boot("b", 9), report(8, counts(1, 0)))]);
+        assert_eq!(count(&mut known, next, true), counts(9, 1));
     }
 
     #[test]
     fn calls_from_before_a_split_are_not_the_splits() {
         let mut known = BTreeMap::new();
-        let one = |n| BTreeMap::from([(boot("a", 1), n)]);
+        let one = |sequence, n| BTreeMap::from([(boot("a", 1), report(sequence, n))]);
         assert_eq!(
-            count(&mut known, one(counts(500, 400)), false),
+            count(&mut known, one(1, counts(500, 400)), false),
             CallCounts::default()
         );
         assert_eq!(
-            count(&mut known, one(counts(510, 401)), false),
+            count(&mut known, one(2, counts(510, 401)), false),
             counts(10, 1)
         );
+    }
+
+    #[test]
+    fn a_report_older_than_the_counted_one_is_not_a_node_that_forgot() {
+        let mut known = BTreeMap::new();
+        let one = |sequence, n| BTreeMap::from([(boot("a", 1), report(sequence, n))]);
+        count(&mut known, one(1, counts(500, 400)), false);
+        let ten = counts(10, 1);
+        assert_eq!(count(&mut known, one(3, counts(510, 401)), false), ten);
+        // Another controller takes over, which knows the report before that one; then it hears the next.
+        assert_eq!(count(&mut known, one(2, counts(505, 401)), false), ten);
+        let twelve = counts(12, 1);
+        assert_eq!(count(&mut known, one(4, counts(512, 401)), false), twelve);
     }
 }
