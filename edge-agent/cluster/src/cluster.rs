@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -326,12 +327,14 @@ async fn keep_lease(
         epoch: None,
         ttl_ms: u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX),
     };
-    let mut unanswered = Duration::ZERO;
+    // The answer speaks of the store's state at some time after the request was sent.
+    let mut answered = Instant::now();
     let pause = LEASE / 4;
     loop {
+        let sent = Instant::now();
         match tokio::time::timeout(pause, store.acquire(&cluster, &request)).await {
             Ok(Ok(lease)) => {
-                unanswered = Duration::ZERO;
+                answered = sent;
                 let is_mine = lease.holder == request.node
                     && request.epoch.is_none_or(|epoch| epoch == lease.epoch);
                 request.epoch = is_mine.then_some(lease.epoch);
@@ -345,8 +348,7 @@ async fn keep_lease(
             Err(_) => debug!("the store of the head's lease did not answer in time"),
         }
         tokio::time::sleep(pause).await;
-        unanswered += pause;
-        if unanswered > LEASE {
+        if answered.elapsed() > LEASE {
             view.send_replace(LeaseView::Unavailable);
         }
     }

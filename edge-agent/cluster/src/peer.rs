@@ -25,7 +25,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::link::{CONNECTION_WINDOW, Links, WINDOW};
+use crate::link::{CONNECTION_WINDOW, Links, Peer, WINDOW};
 
 /// The prefix of the paths of such requests.
 pub const PREFIX: &str = "/fdn.peer.v1/";
@@ -36,17 +36,25 @@ pub const NODE: HeaderName = HeaderName::from_static("fdn-node");
 /// The bytes of a request's body that may be in flight before the other side has read any of it.
 pub const UNREAD: usize = WINDOW as usize;
 
+/// The limit of the header fields of a request or answer between nodes or gateways, in bytes as HTTP/2 counts them (with 32 for each field). It is
+/// above what a gateway takes from clients (128 KiB) and from instances (408 KiB), so that where a call runs decides nothing.
+pub const HEAD_MAX: u32 = 512 << 10;
+
 /// The body of a request or answer between nodes.
 pub type PeerBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A pending answer.
 pub type Answering = Pin<Box<dyn Future<Output = Response<PeerBody>> + Send>>;
 
+/// Whether the node at the other end of a connection is still to be talked to, by the certificate that it has shown there.
+pub type StillWelcome = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// What a node does for other nodes, and which ones it talks to.
 pub trait Peers: Send + Sync + 'static {
-    /// Whether to talk to a node with this certificate (DER): by streams, and by requests in both directions. The authority's
-    /// signature has been verified.
-    fn is_welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> bool;
+    /// Whether to talk to a node with this certificate (DER): by streams, and by requests in both directions; `None` if not. The authority's
+    /// signature has been verified. What is returned is asked for everything that the node begins on the connection: a connection may
+    /// outlast the permission.
+    fn welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> Option<StillWelcome>;
 
     /// Answers a request under [`PREFIX`]. The future is dropped when the other side no longer wants the answer.
     fn answer(&self, peer: NodeId, request: Request<Incoming>) -> Answering;
@@ -129,7 +137,9 @@ impl PeerDialer {
             .connect(ServerName::from(address.ip()), stream)
             .await?;
         match self.0.identify(stream.get_ref().1.peer_certificates()) {
-            Some(found) if found.node == *node && found.cluster == self.0.cluster => {
+            Some(Peer { identity, .. })
+                if identity.node == *node && identity.cluster == self.0.cluster =>
+            {
                 self.handshake(stream).await
             }
             Some(_) | None => Err(PeerError::Identity {
@@ -147,6 +157,7 @@ impl PeerDialer {
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(HEAD_MAX)
             .keep_alive_interval(keep_alive)
             .keep_alive_timeout(keep_alive)
             .keep_alive_while_idle(true)

@@ -2,6 +2,7 @@
 //! it any more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fdn_core::InstanceId;
 use tokio::sync::oneshot;
@@ -12,6 +13,10 @@ use crate::log::LogTail;
 use crate::runtime::Kind;
 use crate::spec::{Readiness, StartSpec};
 use crate::state::{Exit, InstanceState, StateCell};
+
+/// The first pause between two attempts to undo a start, which doubles, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Tells whether somebody still waits for the outcome of a start.
 #[derive(Debug)]
@@ -63,16 +68,16 @@ pub(crate) trait Starter: Send + Sync + 'static {
         waiter: &mut StartWaiter<Arc<Self::Instance>>,
     ) -> impl Future<Output = Result<Arc<Self::Instance>, StartError>> + Send;
 
-    /// Removes what was made of it, and forgets the id.
+    /// Removes what was made of it, and forgets the id. After an error something may be left, and the id is still taken: it may be called again.
     fn roll_back(
         &self,
         id: InstanceId,
         made: Option<&Self::Instance>,
-    ) -> impl Future<Output = ()> + Send;
+    ) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 }
 
 /// Starts an instance on a separate task, so that no order is ever interrupted: otherwise something could be created of which nobody
-/// knows. A start whose future was dropped is undone when it next waits.
+/// knows. A start whose future was dropped is undone when it next waits. A failure is told once nothing is left of the start.
 pub(crate) async fn start<S: Starter>(
     starter: Arc<S>,
     spec: StartSpec,
@@ -85,12 +90,12 @@ pub(crate) async fn start<S: Starter>(
     tokio::spawn(async move {
         let (mut made, mut waiter) = (None, StartWaiter(reply));
         let started = starter.launch(&spec, &mut made, &mut waiter).await;
-        let failed = started.is_err();
-        if failed {
-            starter.roll_back(id, made.as_deref()).await;
-        }
-        if waiter.0.send(started).is_err() && !failed {
-            starter.roll_back(id, made.as_deref()).await;
+        if started.is_err() {
+            undo(starter, id, made.as_deref()).await;
+            // Perhaps nobody waits for it any more.
+            drop(waiter.0.send(started));
+        } else if waiter.0.send(started).is_err() {
+            undo(starter, id, made.as_deref()).await;
         }
     });
     answer.await.unwrap_or_else(|_| {
@@ -99,6 +104,24 @@ pub(crate) async fn start<S: Starter>(
             reason: "the start failed in itself".to_owned(),
         }))
     })
+}
+
+/// Undoes a start, again and again until nothing is left of it or the runtime is dropped. Until then its id is taken, and whoever waits for the
+/// outcome holds the room that is still in use.
+async fn undo<S: Starter>(starter: Arc<S>, id: InstanceId, made: Option<&S::Instance>) {
+    let mut undone = starter.roll_back(id, made).await;
+    let runtime = Arc::downgrade(&starter);
+    drop(starter);
+    let mut pause = FIRST_PAUSE;
+    while let Err(error) = undone {
+        tracing::warn!(instance = %id, %error, again_in = ?pause, "what a failed start left could not be removed");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        let Some(starter) = runtime.upgrade() else {
+            return;
+        };
+        undone = starter.roll_back(id, made).await;
+    }
 }
 
 /// Waits until a started instance answers, and sets its state to ready.
@@ -161,6 +184,8 @@ mod tests {
         undone: Notify,
         left: Mutex<Vec<InstanceId>>,
         fail: bool,
+        /// How many attempts to undo one fail.
+        stuck: Mutex<u32>,
     }
 
     impl Starter for Scripted {
@@ -195,10 +220,23 @@ mod tests {
             Ok(instance)
         }
 
-        async fn roll_back(&self, id: InstanceId, made: Option<&InstanceId>) {
+        async fn roll_back(
+            &self,
+            id: InstanceId,
+            made: Option<&InstanceId>,
+        ) -> Result<(), RuntimeError> {
             assert_eq!(made, Some(&id));
+            let mut stuck = self.stuck.lock().unwrap();
+            if *stuck > 0 {
+                *stuck -= 1;
+                return Err(RuntimeError::Unreachable {
+                    kind: Kind::Fake,
+                    reason: "the script says so".to_owned(),
+                });
+            }
             self.left.lock().unwrap().retain(|left| *left != id);
             self.undone.notify_one();
+            Ok(())
         }
     }
 
@@ -243,5 +281,31 @@ mod tests {
             assert_eq!(started.is_err(), fail);
             assert_eq!(starter.left.lock().unwrap().is_empty(), fail);
         }
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_told_when_nothing_is_left_and_the_id_is_taken_until_then() {
+        let starter = Arc::new(Scripted {
+            fail: true,
+            stuck: Mutex::new(2),
+            ..Scripted::default()
+        });
+        starter.go.notify_one();
+        let failed = start(starter.clone(), spec()).await;
+        assert!(failed.is_err());
+        assert_eq!(*starter.stuck.lock().unwrap(), 0, "tried again");
+        assert!(starter.left.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_undone_is_left_when_the_runtime_is_dropped() {
+        let starter = Arc::new(Scripted {
+            fail: true,
+            stuck: Mutex::new(u32::MAX),
+            ..Scripted::default()
+        });
+        starter.go.notify_one();
+        let failed = start(starter, spec()).await;
+        assert!(failed.is_err(), "it is told all the same");
     }
 }

@@ -21,33 +21,30 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a node with this certificate (DER) may connect.
-    pub(super) fn admits(&self, view: &FleetView, node: &NodeId, certificate: &[u8]) -> bool {
+    /// Notes that a node connects with this certificate (DER). Returns its serial number, or `None` if the node may not connect with it.
+    pub(super) fn admit(
+        &self,
+        view: &FleetView,
+        node: &NodeId,
+        certificate: &[u8],
+    ) -> Option<String> {
         let serial = match <Facts>::of_der(certificate) {
             Ok(facts) => facts.serial,
             Err(error) => {
                 warn!(%node, %error, "a certificate cannot be read");
-                return false;
+                return None;
             }
         };
         if view.is_revoked(&serial) {
             warn!(%node, %serial, "a node whose certificate was revoked is refused");
-            return false;
+            return None;
         }
         let mut known = self.lock();
         if known.len() >= NODES_MAX && !known.contains_key(node) {
-            return false;
+            return None;
         }
-        known.insert(node.clone(), serial);
-        true
-    }
-
-    /// Whether the node's latest certificate is still valid; a node with no known certificate is not refused here.
-    pub(super) fn is_known_good(&self, view: &FleetView, node: &NodeId) -> bool {
-        let known = self.lock();
-        known
-            .get(node)
-            .is_none_or(|serial| !view.is_revoked(serial))
+        known.insert(node.clone(), serial.clone());
+        Some(serial)
     }
 
     /// The nodes whose latest certificate was revoked.
@@ -96,15 +93,15 @@ mod tests {
         let gate = Gate::default();
         let node: NodeId = "n-2".parse().expect("node");
         let (bytes, serial) = certificate("n-2");
-        assert!(gate.admits(&view(&[]), &node, &bytes));
-        assert!(gate.is_known_good(&view(&[]), &node));
+        let admitted = gate.admit(&view(&[]), &node, &bytes);
+        assert_eq!(admitted.as_ref(), Some(&serial));
+        assert!(gate.revoked(&view(&[])).is_empty());
         let after = view(&[&serial]);
         assert_eq!(gate.revoked(&after), std::slice::from_ref(&node));
-        assert!(!gate.is_known_good(&after, &node));
-        assert!(!gate.admits(&after, &node, &bytes));
-        let (again, _) = certificate("n-2");
-        assert!(gate.admits(&after, &node, &again), "let in anew");
+        assert_eq!(gate.admit(&after, &node, &bytes), None);
+        let (again, renewed) = certificate("n-2");
+        assert_eq!(gate.admit(&after, &node, &again), Some(renewed), "anew");
         assert!(gate.revoked(&after).is_empty());
-        assert!(!gate.admits(&after, &node, b"no certificate"));
+        assert_eq!(gate.admit(&after, &node, b"no certificate"), None);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fdn_cluster::TaskId;
-use fdn_cluster::peer::{Answering, PeerBody, Peers};
+use fdn_cluster::peer::{Answering, PeerBody, Peers, StillWelcome};
 use fdn_core::enrol::NodeIdentity;
 use fdn_core::{Coded, NodeId};
 use fdn_instances::{
@@ -34,22 +34,23 @@ const LINES: usize = 4;
 pub(super) struct Service(pub(super) Weak<Node>);
 
 impl Peers for Service {
-    fn is_welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> bool {
-        let node = self.0.upgrade();
-        node.is_some_and(|node| {
-            node.gate
-                .admits(&node.fleet.view(), &peer.node, certificate)
-        })
+    fn welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> Option<StillWelcome> {
+        let node = self.0.upgrade()?;
+        let view = node.fleet.view();
+        let serial = node.gate.admit(&view, &peer.node, certificate)?;
+        let node = Weak::clone(&self.0);
+        // By this connection's certificate, not by the name: a node that was reinstalled has another one, and the old one stays revoked.
+        Some(Arc::new(move || {
+            let node = node.upgrade();
+            node.is_some_and(|node| !node.fleet.view().is_revoked(&serial))
+        }))
     }
 
     fn answer(&self, peer: NodeId, request: Request<Incoming>) -> Answering {
         let node = self.0.upgrade();
         Box::pin(async move {
             match node {
-                Some(node) if node.gate.is_known_good(&node.fleet.view(), &peer) => {
-                    node.answer(&peer, request).await
-                }
-                Some(_) => status(StatusCode::FORBIDDEN),
+                Some(node) => node.answer(&peer, request).await,
                 None => status(StatusCode::SERVICE_UNAVAILABLE),
             }
         })

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fdn_core::NodeId;
 use rand::{Rng, RngExt};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,8 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(50);
 struct Link {
     session: SessionId,
     key: Key,
+    /// The name of the node at the other end.
+    node: NodeId,
     outbox: Arc<Outbox>,
     closer: CancellationToken,
     /// Whether the stream was opened by the side that should do so.
@@ -67,14 +70,21 @@ impl Streams {
         self.by_tag.get(&tag).map(|link| link.key)
     }
 
+    /// The node at the other end of the stream to a process.
+    pub(super) fn node(&self, tag: Tag) -> Option<&NodeId> {
+        self.by_tag.get(&tag).map(|link| &link.node)
+    }
+
     pub(super) fn is_connected(&self, tag: Tag) -> bool {
         self.by_tag.contains_key(&tag)
     }
 
     /// Adds a new stream. If there is another one to the same process, the stream opened by the right side is kept. `false` if the new one is closed.
+    /// The tag must be that node's: a stream of another node under it is closed.
     pub(super) fn attach(&mut self, opened: Opened, proper: bool) -> bool {
         let key = opened.member.key;
         if let Some(other) = self.by_tag.get(&key.tag)
+            && other.node == opened.member.node
             && (other.key.incarnation > key.incarnation
                 || other.key == key && other.proper && !proper)
         {
@@ -88,6 +98,7 @@ impl Streams {
             Link {
                 session: opened.session,
                 key,
+                node: opened.member.node,
                 outbox: opened.outbox,
                 closer: opened.closer,
                 proper,
@@ -102,6 +113,15 @@ impl Streams {
         if let Some(link) = self.by_tag.remove(&tag) {
             self.by_session.remove(&link.session);
             link.closer.cancel();
+        }
+    }
+
+    /// Closes all streams to a node.
+    pub(super) fn drop_node(&mut self, node: &NodeId) {
+        let links = self.by_tag.iter().filter(|(_, link)| link.node == *node);
+        let tags: Vec<Tag> = links.map(|(tag, _)| *tag).collect();
+        for tag in tags {
+            self.drop_link(tag);
         }
     }
 

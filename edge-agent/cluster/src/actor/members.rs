@@ -7,7 +7,7 @@ use tracing::{debug, info};
 use super::Actor;
 use crate::head::{Ballot, HeadView};
 use crate::host::Host;
-use crate::identity::Key;
+use crate::identity::{Key, Member};
 use crate::link::{Opened, hello};
 use crate::membership::{Gossip, Opinions, Refusal, Status};
 use crate::wire::convert;
@@ -20,6 +20,22 @@ impl<H: Host> Actor<H> {
         self.streams.reset_backoff(member.address);
         if member.node == self.me.node {
             // This node's own address among the seeds, or another process under its name.
+            opened.closer.cancel();
+            return;
+        }
+        if opened.peer.as_ref().is_some_and(|peer| !peer.is_welcome()) {
+            // Its certificate was revoked after it had connected, and an operator's word that it is gone came before this stream.
+            debug!(node = %member.node, "a node that is no longer welcome was not admitted");
+            opened.closer.cancel();
+            return;
+        }
+        if self.is_of_another(&member) {
+            // Everything received on a stream counts as its tag's: the stream of the node that has it must not give way.
+            debug!(node = %member.node, key = %member.key, "a node with another one's tag was not admitted");
+            let rejected = rejection(Refusal::TagTaken);
+            opened
+                .outbox
+                .push(&mut vec![Body::Rejected(rejected).into()]);
             opened.closer.cancel();
             return;
         }
@@ -55,17 +71,30 @@ impl<H: Host> Actor<H> {
                 // The refusal may still have shown that an earlier process of that name is over.
                 self.apply_changes();
                 debug!(node = %member.node, %refusal, joined, "a node was not admitted");
-                let rejected = proto::Rejected {
-                    reason: refusal.to_string(),
-                    renew: matches!(refusal, Refusal::Condemned | Refusal::TagTaken),
-                };
-                self.streams.send(key.tag, Body::Rejected(rejected));
+                self.streams
+                    .send(key.tag, Body::Rejected(rejection(refusal)));
                 self.streams.flush();
                 if !joined {
                     self.streams.drop_link(key.tag);
                 }
             }
         }
+    }
+
+    /// Whether a process shows the tag of another node: of a member or, if no member has it, of a stranger with a stream.
+    fn is_of_another(&self, member: &Member) -> bool {
+        let tag = member.key.tag;
+        let own = self.me.key.tag == tag;
+        if own && !self.members.is_joined() {
+            // Its refusal tells this node to draw another tag.
+            return false;
+        }
+        let mut members = self.members.members();
+        let owner = members.find(|other| other.key.tag == tag);
+        let owner = owner.map(|owner| &owner.node);
+        owner
+            .or_else(|| self.streams.node(tag))
+            .is_some_and(|owner| *owner != member.node)
     }
 
     /// Handles a new stream to a member: both sides learn at once from which attempt on they may start each other's tasks, and exchange
@@ -246,13 +275,19 @@ impl<H: Host> Actor<H> {
 
     /// Handles an operator's statement that a node is dead for good.
     pub(super) fn forget(&mut self, node: &fdn_core::NodeId) {
-        let member = self.members.members().find(|member| member.node == *node);
-        if let Some(key) = member.map(|member| member.key) {
-            self.members.left(key, &mut self.changes);
+        let members = self.members.members();
+        let named = members.filter(|member| member.node == *node);
+        let keys: Vec<Key> = named.map(|member| member.key).collect();
+        for key in &keys {
+            self.members.left(*key, &mut self.changes);
+        }
+        if !keys.is_empty() {
             self.apply_changes();
             let gossip = convert::encode_gossip(&self.members.gossip());
             self.streams.send_all(&Body::Members(gossip));
         }
+        // Also those of its processes that are no members.
+        self.streams.drop_node(node);
     }
 
     pub(super) fn renew_hello(&self) {
@@ -333,5 +368,12 @@ impl<H: Host> Actor<H> {
         }
         self.streams
             .forget_addresses(|address| wanted.contains(address) || seeds.contains(address));
+    }
+}
+
+fn rejection(refusal: Refusal) -> proto::Rejected {
+    proto::Rejected {
+        reason: refusal.to_string(),
+        renew: matches!(refusal, Refusal::Condemned | Refusal::TagTaken),
     }
 }

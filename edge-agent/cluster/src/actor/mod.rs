@@ -23,6 +23,8 @@ mod members;
 mod outbound;
 mod own;
 mod recount;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::collections::VecDeque;

@@ -22,11 +22,10 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
 use super::outbox::Drain;
-use super::{CONNECTION_WINDOW, Links, WINDOW};
-use crate::peer::{self, PREFIX};
+use super::{CONNECTION_WINDOW, Links, Peer, WINDOW};
+use crate::peer::{self, HEAD_MAX, PREFIX};
 use crate::wire::codec::{FrameCodec, PATH};
 use crate::wire::proto::Frame;
-use fdn_core::enrol::NodeIdentity;
 
 /// Accepts connections until the node stops. The limit is twice the number of connections per member, for old and new ones.
 pub(crate) async fn accept(links: Arc<Links>, listener: TcpListener) {
@@ -68,7 +67,7 @@ async fn serve(links: Arc<Links>, stream: TcpStream) {
     let acceptor = TlsAcceptor::from(source.current().server);
     match timeout(links.connect_timeout(), acceptor.accept(stream)).await {
         Ok(Ok(stream)) => match links.identify(stream.get_ref().1.peer_certificates()) {
-            Some(identity) => converse(links, stream, Some(identity)).await,
+            Some(peer) => converse(links, stream, Some(peer)).await,
             None => links.metrics.streams_refused.inc(),
         },
         Ok(Err(error)) => {
@@ -82,18 +81,28 @@ async fn serve(links: Arc<Links>, stream: TcpStream) {
 async fn converse(
     links: Arc<Links>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    identity: Option<NodeIdentity>,
+    peer: Option<Peer>,
 ) {
     let keep_alive = links.settings.timing.keep_alive.as_duration();
-    let (stop, limits) = (links.stop.clone(), links.settings.limits.clone());
+    let (closer, limits) = (links.stop.child_token(), links.settings.limits.clone());
+    let closed = closer.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let (links, identity) = (Arc::clone(&links), identity.clone());
-        async move { Ok::<_, Infallible>(answer(links, identity, request).await) }
+        let (links, peer, closer) = (Arc::clone(&links), peer.clone(), closer.clone());
+        async move {
+            // Its certificate may have been revoked since the handshake: then nothing of the connection is served any more.
+            if peer.as_ref().is_some_and(|peer| !peer.is_welcome()) {
+                links.metrics.streams_refused.inc();
+                closer.cancel();
+                return Ok(peer::refused(StatusCode::FORBIDDEN));
+            }
+            Ok::<_, Infallible>(answer(links, peer, request).await)
+        }
     });
     let connection = Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(HEAD_MAX)
         .max_concurrent_streams(limits.peer_requests)
         .keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive)
@@ -104,17 +113,18 @@ async fn converse(
                 debug!(%error, "a connection of a node broke");
             }
         }
-        () = stop.cancelled() => {}
+        () = closed.cancelled() => {}
     }
 }
 
 async fn answer(
     links: Arc<Links>,
-    identity: Option<NodeIdentity>,
+    peer: Option<Peer>,
     request: http::Request<Incoming>,
 ) -> http::Response<tonic::body::Body> {
     let path = request.uri().path();
     if path.starts_with(PREFIX) {
+        let identity = peer.map(|peer| peer.identity);
         return peer::answer(&links, identity, request).await;
     }
     if path != PATH.path() {
@@ -123,14 +133,14 @@ async fn answer(
     let frame_size = links.settings.limits.frame_size.as_usize();
     Grpc::new(FrameCodec)
         .max_decoding_message_size(frame_size)
-        .streaming(Peers { links, identity }, request)
+        .streaming(Peers { links, peer }, request)
         .await
 }
 
 /// The service's one method.
 struct Peers {
     links: Arc<Links>,
-    identity: Option<NodeIdentity>,
+    peer: Option<Peer>,
 }
 
 impl StreamingService<Frame> for Peers {
@@ -140,12 +150,10 @@ impl StreamingService<Frame> for Peers {
 
     fn call(&mut self, request: Request<Streaming<Frame>>) -> Self::Future {
         let outbox = self.links.outbox();
-        let (links, identity) = (Arc::clone(&self.links), self.identity.clone());
+        let (links, peer) = (Arc::clone(&self.links), self.peer.clone());
         let drain = Drain(Arc::clone(&outbox));
         tokio::spawn(async move {
-            links
-                .run(request.into_inner(), outbox, identity, false)
-                .await;
+            links.run(request.into_inner(), outbox, peer, false).await;
         });
         ready(Ok(Response::new(Answers(drain))))
     }

@@ -19,9 +19,8 @@ use tower_service::Service;
 use tracing::debug;
 
 use super::outbox::Drain;
-use super::{LinkEvent, Links, WINDOW};
+use super::{LinkEvent, Links, Peer, WINDOW};
 use crate::wire::codec::{FrameCodec, PATH};
-use fdn_core::enrol::NodeIdentity;
 
 /// Why a node could not be reached.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +39,8 @@ enum DialError {
 pub(crate) async fn dial(links: Arc<Links>, address: SocketAddr) {
     let connected = timeout(links.connect_timeout(), connect(&links, address)).await;
     match connected.unwrap_or(Err(DialError::Timeout)) {
-        Ok((sender, identity)) => {
-            if let Err(error) = stream(&links, sender, identity, address).await {
+        Ok((sender, peer)) => {
+            if let Err(error) = stream(&links, sender, peer, address).await {
                 debug!(%address, %error, "a node refused the stream");
             }
         }
@@ -56,7 +55,7 @@ pub(crate) async fn dial(links: Arc<Links>, address: SocketAddr) {
 async fn connect(
     links: &Links,
     address: SocketAddr,
-) -> Result<(SendRequest<Body>, Option<NodeIdentity>), DialError> {
+) -> Result<(SendRequest<Body>, Option<Peer>), DialError> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let Some(source) = &links.tls else {
@@ -66,8 +65,8 @@ async fn connect(
     let stream = connector
         .connect(ServerName::from(address.ip()), stream)
         .await?;
-    let identity = links.identify(stream.get_ref().1.peer_certificates());
-    Ok((handshake(links, stream).await?, identity))
+    let peer = links.identify(stream.get_ref().1.peer_certificates());
+    Ok((handshake(links, stream).await?, peer))
 }
 
 async fn handshake(
@@ -101,7 +100,7 @@ async fn handshake(
 async fn stream(
     links: &Links,
     sender: SendRequest<Body>,
-    identity: Option<NodeIdentity>,
+    peer: Option<Peer>,
     address: SocketAddr,
 ) -> Result<(), DialError> {
     let refused = |reason: &dyn std::fmt::Display| DialError::Refused(reason.to_string());
@@ -120,9 +119,7 @@ async fn stream(
         .await
         .map_err(|_| DialError::Timeout)?
         .map_err(|status| refused(&status.message()))?;
-    links
-        .run(response.into_inner(), outbox, identity, true)
-        .await;
+    links.run(response.into_inner(), outbox, peer, true).await;
     Ok(())
 }
 

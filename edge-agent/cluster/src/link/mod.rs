@@ -12,6 +12,7 @@ pub(crate) mod dial;
 pub(crate) mod outbox;
 pub(crate) mod tls;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::link::delay::DelayLine;
 use crate::link::outbox::Outbox;
 use crate::link::tls::TlsSource;
 use crate::metrics::Metrics;
-use crate::peer::Peers;
+use crate::peer::{Peers, StillWelcome};
 use crate::settings::ClusterSettings;
 use crate::wire::proto::{Body, Frame, Hello};
 use crate::wire::{self, proto};
@@ -43,11 +44,34 @@ pub(crate) const CONNECTION_WINDOW: u32 = 32 << 20;
 
 /// The id of a stream, unique in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SessionId(u64);
+pub(crate) struct SessionId(pub(crate) u64);
+
+/// Who is at the other end of a connection with certificates.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) identity: NodeIdentity,
+    /// `None` if every node with a certificate of the authority is welcome.
+    pub(crate) still_welcome: Option<StillWelcome>,
+}
+
+impl Peer {
+    /// Whether it is still to be talked to.
+    pub(crate) fn is_welcome(&self) -> bool {
+        self.still_welcome.as_ref().is_none_or(|ask| ask())
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Peer").field(&self.identity).finish()
+    }
+}
 
 /// A newly opened stream.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    /// Who opened it, or was connected to; `None` without certificates.
+    pub(crate) peer: Option<Peer>,
     pub(crate) session: SessionId,
     pub(crate) member: Member,
     /// Whether the other side is already a member.
@@ -101,15 +125,18 @@ impl Links {
         outbox
     }
 
-    /// The identity in a certificate chain; `None` if there is none or it is not to be talked to.
-    pub(crate) fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<NodeIdentity> {
+    /// The node that a certificate chain names; `None` if there is none or it is not to be talked to.
+    pub(crate) fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<Peer> {
         let first = chain?.first()?;
         let identity = tls::identity(chain)?;
-        let is_welcome = |peers: &Arc<dyn Peers>| peers.is_welcome(&identity, first);
-        self.peers
-            .as_ref()
-            .is_none_or(is_welcome)
-            .then_some(identity)
+        let still_welcome = match &self.peers {
+            Some(peers) => Some(peers.welcome(&identity, first)?),
+            None => None,
+        };
+        Some(Peer {
+            identity,
+            still_welcome,
+        })
     }
 
     pub(crate) fn connect_timeout(&self) -> Duration {
@@ -121,14 +148,15 @@ impl Links {
         &self,
         mut frames: Streaming<Frame>,
         outbox: Arc<Outbox>,
-        identity: Option<NodeIdentity>,
+        peer: Option<Peer>,
         dialed: bool,
     ) {
         let session = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
         let closer = self.stop.child_token();
         let opened = timeout(self.connect_timeout(), frames.message()).await;
+        let identity = peer.as_ref().map(|peer| &peer.identity);
         let first = match opened {
-            Ok(Ok(Some(frame))) => self.greeted(frame, identity.as_ref()),
+            Ok(Ok(Some(frame))) => self.greeted(frame, identity),
             Ok(Ok(None)) => Err("it ended before the hello".to_owned()),
             Ok(Err(status)) => Err(status.message().to_owned()),
             Err(_) => Err("no hello came in time".to_owned()),
@@ -142,6 +170,7 @@ impl Links {
                 outbox.to(&member.node);
                 let node = member.node.clone();
                 let opened = Opened {
+                    peer,
                     session,
                     member,
                     joined,

@@ -2,13 +2,21 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use fdn_cluster::peer::{Answering, PREFIX, PeerBody, Peers, StillWelcome};
 use fdn_cluster::settings::{TimingSettings, TlsSettings};
 use fdn_cluster::{
     Cluster, ClusterParts, ClusterSettings, Host, ScalingTask, Settlement, StartOrder, TaskId,
 };
-use fdn_core::{DurationMs, MebiBytes, MilliCpu, Resources};
+use fdn_core::enrol::NodeIdentity;
+use fdn_core::{DurationMs, MebiBytes, MilliCpu, NodeId, Resources};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use prometheus::Registry;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -72,7 +80,37 @@ fn timing() -> TimingSettings {
     }
 }
 
+/// Answers every request of a node for as long as its certificate is not revoked.
+#[derive(Clone, Default)]
+struct Revocable(Arc<AtomicBool>);
+
+impl Peers for Revocable {
+    fn welcome(&self, _: &NodeIdentity, _: &[u8]) -> Option<StillWelcome> {
+        let revoked = Arc::clone(&self.0);
+        let still_welcome = move || !revoked.load(Ordering::SeqCst);
+        still_welcome().then(|| Arc::new(still_welcome) as StillWelcome)
+    }
+
+    fn answer(&self, _: NodeId, _: Request<Incoming>) -> Answering {
+        Box::pin(async { Response::new(empty()) })
+    }
+}
+
+fn empty() -> PeerBody {
+    let body = Empty::<Bytes>::new();
+    body.map_err(|never| match never {}).boxed_unsync()
+}
+
 async fn start(node: &str, tls: TlsSettings, seed: Option<SocketAddr>) -> Cluster {
+    start_with(node, tls, seed, None).await
+}
+
+async fn start_with(
+    node: &str,
+    tls: TlsSettings,
+    seed: Option<SocketAddr>,
+    peers: Option<Arc<dyn Peers>>,
+) -> Cluster {
     let settings = ClusterSettings {
         timing: timing(),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -87,7 +125,7 @@ async fn start(node: &str, tls: TlsSettings, seed: Option<SocketAddr>) -> Cluste
         capacity: Resources::new(MilliCpu(1000), MebiBytes(1000)),
         settings,
         host: Idle,
-        peers: None,
+        peers,
         leases: None,
         registry: Registry::new(),
     })
@@ -160,4 +198,34 @@ async fn nodes_of_one_authority_form_a_cluster_and_others_stay_outside() {
     }
     on.sort();
     assert_eq!(on, ["a", "a", "b", "b"]);
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_ends_the_connection_that_was_made_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = authority();
+    let certify = |node| certify(folder.path(), &ca, "test", node);
+    let peers = Revocable::default();
+    let answers: Arc<dyn Peers> = Arc::new(peers.clone());
+    let a = start_with("a", certify("a"), None, Some(answers)).await;
+    // A node that founds a cluster of its own: it opens no stream to the first.
+    let b = start("b", certify("b"), None).await;
+    let name = "a".parse().unwrap();
+    let mut connection = b.dialer().connect(&name, a.address()).await.unwrap();
+    let request = || {
+        let request = Request::post(format!("http://fdn{PREFIX}x"));
+        request.body(empty()).unwrap()
+    };
+    let answer = connection.sender.send_request(request()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let refused = a.metrics().streams_refused.get();
+
+    peers.0.store(true, Ordering::SeqCst);
+    let answer = connection.sender.send_request(request()).await;
+    let is_served = answer.is_ok_and(|answer| answer.status() != StatusCode::FORBIDDEN);
+    assert!(!is_served, "no request is served any more");
+    let ended = connection.closer.cancelled();
+    let ended = tokio::time::timeout(crate::process::PATIENCE, ended).await;
+    ended.expect("the connection ends");
+    assert_eq!(a.metrics().streams_refused.get(), refused + 1);
 }

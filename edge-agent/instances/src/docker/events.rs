@@ -14,6 +14,7 @@ use bollard::models::{EventMessage, EventMessageTypeEnum};
 use bollard::query_parameters::{EventsOptionsBuilder, LogsOptionsBuilder};
 use fdn_core::api::LogStream;
 use futures::StreamExt;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::instance::DockerInstance;
 use super::{Shared, create, failure};
@@ -31,6 +32,9 @@ const RECONCILE: Duration = Duration::from_secs(30);
 pub(super) async fn follow(shared: Weak<Shared>, from: String) {
     let mut since = from;
     let mut pause = FIRST_PAUSE;
+    // Outside of the loops, so that it comes round on a node with many events as well.
+    let mut comparing = interval_at(Instant::now() + RECONCILE, RECONCILE);
+    comparing.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let Some(runtime) = shared.upgrade() else {
             return;
@@ -41,7 +45,7 @@ pub(super) async fn follow(shared: Weak<Shared>, from: String) {
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
-                () = tokio::time::sleep(RECONCILE) => {
+                _ = comparing.tick() => {
                     let Some(runtime) = shared.upgrade() else { return };
                     reconcile(&runtime).await;
                     continue;

@@ -133,8 +133,8 @@ impl Images {
             return Ok((local, Presence::Present));
         }
         let lock = self.lock_of(image.digest);
-        let guard = lock.lock().await;
         let fetching = async {
+            let _turn = lock.lock().await;
             if let Some(local) = inspect(docker, &reference).await? {
                 return Ok((local, Presence::Present));
             }
@@ -155,7 +155,6 @@ impl Images {
                     reason: format!("not here within {timeout:?}"),
                 })
             });
-        drop(guard);
         self.forget(image.digest, &lock);
         fetched
     }

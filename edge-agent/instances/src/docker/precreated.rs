@@ -18,6 +18,7 @@ use std::time::Duration;
 use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use fdn_core::InstanceId;
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
 
 use super::{Network, Shared, failure};
 use crate::spec::StartSpec;
@@ -26,6 +27,8 @@ use crate::spec::StartSpec;
 pub(super) const LIMIT: usize = 256;
 /// How long after a start the next one is created: until then the first call of the started container has the processor for itself.
 const QUIET: Duration = Duration::from_millis(250);
+/// How long after a failure the next container of the same specification is created.
+const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// The containers created ahead, by specification.
 #[derive(Debug, Default)]
@@ -51,6 +54,8 @@ struct ExpectedStarts {
     spec: StartSpec,
     expected: usize,
     ready: VecDeque<Created>,
+    /// Since the last failure: when the next one may be created.
+    not_before: Option<Instant>,
 }
 
 /// A container that is not started.
@@ -90,6 +95,7 @@ impl PrecreatedPool {
             spec: spec.clone(),
             expected: 1,
             ready: VecDeque::new(),
+            not_before: None,
         });
     }
 
@@ -161,12 +167,23 @@ impl PrecreatedPool {
         }
     }
 
-    /// The first specification of which fewer than `each` are in stock.
-    fn missing(&self, each: usize) -> Option<StartSpec> {
+    /// The first specification of which fewer than `each` are in stock and another may be created now.
+    fn missing(&self, each: usize, now: Instant) -> Option<StartSpec> {
         let state = self.lock();
         let all: usize = state.rows.iter().map(|row| row.ready.len()).sum();
-        let short = state.rows.iter().find(|row| row.ready.len() < each);
+        let is_due = |row: &ExpectedStarts| row.not_before.is_none_or(|at| at <= now);
+        let mut rows = state.rows.iter();
+        let short = rows.find(|row| row.ready.len() < each && is_due(row));
         short.filter(|_| all < LIMIT).map(|row| row.spec.clone())
+    }
+
+    /// Puts off the creation of further ones of a specification.
+    fn put_off(&self, spec: &StartSpec, until: Instant) {
+        let mut state = self.lock();
+        let mut rows = state.rows.iter_mut();
+        if let Some(row) = rows.find(|row| equal_but_id(&row.spec, spec)) {
+            row.not_before = Some(until);
+        }
     }
 
     /// How many containers wait to be started.
@@ -277,12 +294,14 @@ async fn refill_pool(shared: Weak<Shared>, after: Duration) {
         return;
     };
     let _one = shared.precreated.filling.lock().await;
-    while let Some(spec) = shared.precreated.missing(shared.options.ahead) {
-        let text = spec.image.to_string();
-        if let Err(error) = shared.create_ahead(spec).await {
-            // Its next start reports more, and tries again.
-            tracing::debug!(image = %text, %error, "no container could be created ahead");
-            return;
+    // At the beginning, so that this ends: each specification fails at most once.
+    let now = Instant::now();
+    while let Some(spec) = shared.precreated.missing(shared.options.ahead, now) {
+        if let Err(error) = shared.create_ahead(spec.clone()).await {
+            // Its next start reports more. Others may succeed.
+            tracing::debug!(image = %spec.image, %error, "no container could be created ahead");
+            let until = Instant::now() + AFTER_FAILURE;
+            shared.precreated.put_off(&spec, until);
         }
     }
 }
@@ -350,25 +369,42 @@ mod tests {
     }
 
     #[test]
+    fn one_that_cannot_be_created_is_put_off_and_the_others_are_created() {
+        let pool = PrecreatedPool::default();
+        let (broken, good) = (spec(b"broken"), spec(b"good"));
+        pool.expect(&broken);
+        pool.expect(&good);
+        let now = Instant::now();
+        assert_eq!(pool.missing(1, now).as_ref(), Some(&broken));
+        let later = now + AFTER_FAILURE;
+        pool.put_off(&with_id(broken.clone(), 9), later);
+        assert_eq!(pool.missing(1, now).as_ref(), Some(&good));
+        pool.store(&good, created(1)).unwrap();
+        assert_eq!(pool.missing(1, now), None);
+        assert_eq!(pool.missing(1, later).as_ref(), Some(&broken), "again");
+    }
+
+    #[test]
     fn they_are_kept_while_somebody_expects_them_and_within_the_bound() {
         let pool = PrecreatedPool::default();
         let (one, other) = (spec(b"one"), spec(b"other"));
-        assert_eq!(pool.missing(2), None);
+        let now = Instant::now();
+        assert_eq!(pool.missing(2, now), None);
         for spec in [&one, &one, &other] {
             pool.expect(spec);
         }
         for number in 0..2 {
-            assert_eq!(pool.missing(2).as_ref(), Some(&one));
+            assert_eq!(pool.missing(2, now).as_ref(), Some(&one));
             pool.store(&one, created(number)).unwrap();
         }
-        assert_eq!(pool.missing(2).as_ref(), Some(&other));
+        assert_eq!(pool.missing(2, now).as_ref(), Some(&other));
         assert!(pool.forget(&one).is_empty(), "expected twice");
         assert_eq!(pool.forget(&one).len(), 2);
         assert_eq!(pool.store(&one, created(7)).unwrap_err().id, id(7));
         for number in 0..LIMIT {
             pool.store(&other, created(number as u128)).unwrap();
         }
-        assert_eq!(pool.missing(LIMIT + 1), None, "no more in all");
+        assert_eq!(pool.missing(LIMIT + 1, now), None, "no more in all");
         assert_eq!(pool.count(), LIMIT);
     }
 }

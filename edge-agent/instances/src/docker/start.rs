@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use bollard::query_parameters::CreateContainerOptionsBuilder;
 use fdn_core::InstanceId;
+use tokio::sync::{AcquireError, SemaphorePermit};
 
 use super::cgroup::Cgroup;
 use super::events::{self, LogHistory};
 use super::image::LocalImage;
 use super::instance::{ContainerAccess, DockerInstance};
 use super::network::Attachment;
-use super::precreated::Created;
 use super::{Shared, create, failure};
 use crate::error::{RuntimeError, StartError};
 use crate::link::HttpLink;
@@ -19,6 +19,9 @@ use crate::runtime::Kind;
 use crate::spec::StartSpec;
 use crate::startup::{self, StartWaiter, Starter};
 use crate::state::{Exit, InstanceState};
+
+/// One of the starts that are passed to the engine at the same time. The semaphore is never closed.
+type StartPermit<'a> = Result<SemaphorePermit<'a>, AcquireError>;
 
 /// What must exist before a container can be created.
 struct Prerequisites {
@@ -42,7 +45,7 @@ impl Starter for Shared {
         waiter: &mut StartWaiter<Arc<DockerInstance>>,
     ) -> Result<Arc<DockerInstance>, StartError> {
         let started = match self.precreated.claim(spec.description.id) {
-            Some(container) => self.start_ahead(spec, container, made).await,
+            Some(container) => self.start_ahead(spec, container, made).await?,
             None => None,
         };
         let instance = match started {
@@ -55,41 +58,48 @@ impl Starter for Shared {
         Ok(instance)
     }
 
-    async fn roll_back(&self, id: InstanceId, made: Option<&DockerInstance>) {
+    async fn roll_back(
+        &self,
+        id: InstanceId,
+        made: Option<&DockerInstance>,
+    ) -> Result<(), RuntimeError> {
         if let Some(instance) = made {
             instance.stopping.store(true, Ordering::SeqCst);
-            if let Err(error) = instance.remove().await {
-                tracing::warn!(instance = %id, %error, "what a failed start left stays for now");
-            }
+            instance.remove().await?;
             instance.state.set(InstanceState::Exited(Exit::lost()));
             self.forget(&instance.container);
         }
         self.registry().ids.remove(&id);
+        Ok(())
     }
 }
 
 impl Shared {
-    /// Starts a container that was created ahead. If that fails it is removed: it may be gone, or something that it needs may be.
+    /// Starts a container that was created ahead. If that fails it is removed: it may be gone, or something that it needs may be. It fails if the
+    /// container cannot be removed, because it may run all the same.
     async fn start_ahead(
         self: &Arc<Self>,
         spec: &StartSpec,
         container: String,
         made: &mut Option<Arc<DockerInstance>>,
-    ) -> Option<Arc<DockerInstance>> {
+    ) -> Result<Option<Arc<DockerInstance>>, StartError> {
         let permit = self.starts.acquire().await;
         let id = spec.description.id;
-        let instance = self.register_handle(spec, container.clone());
+        let instance = self.register_handle(spec, container);
+        *made = Some(instance.clone());
         let Err(error) = self.start_container(&instance, spec).await else {
-            *made = Some(instance.clone());
-            return Some(instance);
+            return Ok(Some(instance));
         };
         drop(permit);
         tracing::debug!(instance = %id, %error, "a container that was created ahead is made anew");
         self.options.metrics.precreated_start("failed");
-        self.forget(&container);
-        self.discard(Created { id, container }).await;
+        // Its end is nobody's news.
+        instance.state.set(InstanceState::Exited(Exit::lost()));
+        instance.remove().await?;
+        *made = None;
+        self.forget(&instance.container);
         self.registry().ids.insert(id);
-        None
+        Ok(None)
     }
 
     async fn create_and_start(
@@ -101,7 +111,8 @@ impl Shared {
         let prerequisites = self.prerequisites(spec).await?;
         let permit = self.starts.acquire().await;
         waiter.ensure_waiting()?;
-        let container = self.create_container(spec, prerequisites).await?;
+        let created = self.create_container(spec, prerequisites, permit).await;
+        let (container, permit) = created?;
         let instance = self.register_handle(spec, container);
         *made = Some(instance.clone());
         self.start_container(&instance, spec).await?;
@@ -112,8 +123,9 @@ impl Shared {
     /// Creates a container without starting it.
     pub(super) async fn create(self: &Arc<Self>, spec: &StartSpec) -> Result<String, StartError> {
         let prerequisites = self.prerequisites(spec).await?;
-        let _permit = self.starts.acquire().await;
-        self.create_container(spec, prerequisites).await
+        let permit = self.starts.acquire().await;
+        let created = self.create_container(spec, prerequisites, permit).await;
+        created.map(|(container, _)| container)
     }
 
     async fn prerequisites(
@@ -128,20 +140,25 @@ impl Shared {
         Ok(Prerequisites { image, attachment })
     }
 
-    async fn create_container(
-        self: &Arc<Self>,
+    /// Creates a container; returns it with a permit to start it.
+    async fn create_container<'a>(
+        self: &'a Arc<Self>,
         spec: &StartSpec,
         mut prerequisites: Prerequisites,
-    ) -> Result<String, StartError> {
-        match self.try_create(spec, &prerequisites).await {
-            // The image was removed from the engine since it was inspected.
-            Err(error) if failure::status(&error) == Some(404) => {}
-            created => return created.map_err(|error| create_failure(spec, &error)),
+        mut permit: StartPermit<'a>,
+    ) -> Result<(String, StartPermit<'a>), StartError> {
+        let mut created = self.try_create(spec, &prerequisites).await;
+        // The image was removed from the engine since it was inspected.
+        if matches!(&created, Err(error) if failure::status(error) == Some(404)) {
+            // Fetching it again may take minutes, in which others may start.
+            drop(permit);
+            self.images.forget_known(&spec.image);
+            prerequisites.image = self.image(&spec.image).await?;
+            permit = self.starts.acquire().await;
+            created = self.try_create(spec, &prerequisites).await;
         }
-        self.images.forget_known(&spec.image);
-        prerequisites.image = self.image(&spec.image).await?;
-        let created = self.try_create(spec, &prerequisites).await;
-        created.map_err(|error| create_failure(spec, &error))
+        let container = created.map_err(|error| create_failure(spec, &error))?;
+        Ok((container, permit))
     }
 
     async fn try_create(

@@ -35,6 +35,9 @@ struct State {
     starts: u64,
     /// How many of the next orders to resume an instance fail.
     failing_resumes: u32,
+    /// How many of the next orders to stop an instance fail.
+    failing_stops: u32,
+    hides_pauses: bool,
 }
 
 impl FakeEngine {
@@ -86,6 +89,11 @@ impl FakeEngine {
         self.lock().failing_resumes = count;
     }
 
+    /// Makes this many of the next orders to stop an instance fail.
+    pub fn fail_stops(&self, count: u32) {
+        self.lock().failing_stops = count;
+    }
+
     /// Makes orders to resume an instance wait until [`FakeEngine::release_resumes`].
     pub fn hold_resumes(&self) {
         self.resumes_held.send_replace(true);
@@ -96,12 +104,21 @@ impl FakeEngine {
         self.resumes_held.send_replace(false);
     }
 
+    /// Makes pauses invisible in the states of instances, as on another node from which news is slow.
+    pub fn hide_pauses(&self) {
+        self.lock().hides_pauses = true;
+    }
+
+    pub(crate) fn hides_pauses(&self) -> bool {
+        self.lock().hides_pauses
+    }
+
     /// The number of paused instances.
     #[must_use]
     pub fn paused(&self) -> usize {
         let state = self.lock();
         let all = state.instances.values();
-        all.filter(|i| i.current() == InstanceState::Paused).count()
+        all.filter(|i| i.is_frozen()).count()
     }
 
     /// Handles an order to resume an instance.
@@ -117,6 +134,20 @@ impl FakeEngine {
         Err(RuntimeError::Refused {
             kind: Kind::Fake,
             operation: "resume the instance",
+            reason: "told to fail".to_owned(),
+        })
+    }
+
+    /// Handles an order to stop an instance.
+    pub(crate) fn stop(&self) -> Result<(), RuntimeError> {
+        let mut state = self.lock();
+        if state.failing_stops == 0 {
+            return Ok(());
+        }
+        state.failing_stops -= 1;
+        Err(RuntimeError::Refused {
+            kind: Kind::Fake,
+            operation: "stop the instance",
             reason: "told to fail".to_owned(),
         })
     }

@@ -1,5 +1,6 @@
 //! A fake instance.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct FakeInstance {
     program: FakeProgram,
     log: LogTail,
     state: StateCell,
+    /// Whether it is paused, even if its state does not say so.
+    frozen: AtomicBool,
     calls: watch::Sender<usize>,
     /// Weak, because the engine holds its instances.
     engine: Weak<FakeEngine>,
@@ -44,6 +47,7 @@ impl FakeInstance {
             spec,
             program,
             state: StateCell::new(InstanceState::Starting),
+            frozen: AtomicBool::new(false),
             calls: watch::Sender::new(0),
             engine: Arc::downgrade(engine),
         }
@@ -72,6 +76,11 @@ impl FakeInstance {
 
     pub(crate) fn current(&self) -> InstanceState {
         self.state.get()
+    }
+
+    /// Whether it lives and is paused.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::SeqCst) && self.current().exit().is_none()
     }
 
     pub(crate) fn set(&self, next: InstanceState) {
@@ -117,11 +126,12 @@ impl Instance for Arc<FakeInstance> {
 
     async fn call(&self, mut request: Request) -> Result<Response, CallFailure> {
         match self.current() {
-            InstanceState::Ready => {}
+            InstanceState::Ready if !self.is_frozen() => {}
             InstanceState::Exited(exit) => {
                 return Err(CallFailure::not_sent(request, exit.to_string()));
             }
             InstanceState::Starting
+            | InstanceState::Ready
             | InstanceState::Paused
             | InstanceState::Unresponsive { .. } => {
                 return Err(CallFailure::not_sent(request, "connection refused"));
@@ -157,24 +167,32 @@ impl Instance for Arc<FakeInstance> {
 
     async fn pause(&self) -> Result<(), InstanceError> {
         self.living()?;
-        self.set(InstanceState::Paused);
+        self.frozen.store(true, Ordering::SeqCst);
+        let engine = self.engine.upgrade();
+        if !engine.is_some_and(|engine| engine.hides_pauses()) {
+            self.set(InstanceState::Paused);
+        }
         Ok(())
     }
 
     async fn resume(&self) -> Result<(), InstanceError> {
         self.living()?;
-        if self.current() != InstanceState::Paused {
+        if !self.is_frozen() {
             return Ok(());
         }
         if let Some(engine) = self.engine.upgrade() {
             engine.resume().await?;
         }
         self.living()?;
+        self.frozen.store(false, Ordering::SeqCst);
         self.set(InstanceState::Ready);
         Ok(())
     }
 
     async fn stop(&self, grace: Duration) -> Result<Exit, InstanceError> {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.stop()?;
+        }
         if self.current().exit().is_none() {
             let mut calls = self.calls.subscribe();
             drop(tokio::time::timeout(grace, calls.wait_for(|calls| *calls == 0)).await);

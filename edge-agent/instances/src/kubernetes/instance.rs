@@ -23,6 +23,8 @@ use crate::state::{Exit, ExitReason, InstanceState, StateCell};
 pub(super) struct PodInstance {
     pub(super) description: Description,
     pub(super) pod: Arc<TrackedPod>,
+    /// The start that creates its pod, as the pod's annotation names it; unset for one that was adopted.
+    pub(super) start: OnceLock<String>,
     pub(super) state: StateCell,
     pub(super) log: LogTail,
     /// The most bytes of a line that are kept.
@@ -58,6 +60,7 @@ impl PodInstance {
         Self {
             description,
             pod,
+            start: OnceLock::new(),
             state: StateCell::new(InstanceState::Starting),
             log: LogTail::new(logs),
             line_limit: logs.line,

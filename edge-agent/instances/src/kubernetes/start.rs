@@ -47,11 +47,16 @@ impl Starter for Shared {
         // Registered before it is created, because news of it may arrive before the answer.
         self.register(&instance);
         let start = uuid::Uuid::new_v4().to_string();
+        drop(instance.start.set(start.clone()));
         let body = pod::body(spec, &self.owner, &image, &start, &self.options);
         let view = match self.create(spec.description.id, &body, &start).await {
             Ok(view) => view,
-            Err(error) => {
-                self.forget(&instance);
+            Err(NotCreated { error, may_exist }) => {
+                if may_exist {
+                    *made = Some(instance);
+                } else {
+                    self.forget(&instance);
+                }
                 return Err(error);
             }
         };
@@ -71,20 +76,61 @@ impl Starter for Shared {
         Ok(instance)
     }
 
-    async fn roll_back(&self, id: InstanceId, made: Option<&PodInstance>) {
+    async fn roll_back(
+        &self,
+        id: InstanceId,
+        made: Option<&PodInstance>,
+    ) -> Result<(), RuntimeError> {
         if let Some(instance) = made {
             instance.pod.set_stopping(true);
-            if let Err(error) = instance.pod.remove(Duration::ZERO).await {
-                tracing::warn!(instance = %id, %error, "what a failed start left stays for now");
+            if instance.pod.uid().is_none() {
+                self.look_for(instance).await?;
             }
+            instance.pod.remove(Duration::ZERO).await?;
             instance.state.set(InstanceState::Exited(Exit::lost()));
             self.forget(instance);
         }
         self.registry().ids.remove(&id);
+        Ok(())
     }
 }
 
+/// Why there is no pod, as far as is known.
+struct NotCreated {
+    error: StartError,
+    /// Whether the API server could not be asked if there is one after all.
+    may_exist: bool,
+}
+
+impl From<StartError> for NotCreated {
+    fn from(error: StartError) -> Self {
+        Self {
+            error,
+            may_exist: false,
+        }
+    }
+}
+
+/// Whether a pod was created by this start.
+fn is_of(pod: &Pod, start: &str) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    let of = annotations.and_then(|all| all.get(pod::START));
+    of.is_some_and(|of| of == start)
+}
+
 impl Shared {
+    /// Looks for the pod of a start whose creation got no clear answer; one that is found can be removed.
+    async fn look_for(&self, instance: &PodInstance) -> Result<(), RuntimeError> {
+        let found = self.server.get_once(&instance.pod.name).await;
+        let found = found.map_err(|fault| failure::engine("look for the pod", &fault))?;
+        let start = instance.start.get();
+        let ours = found.filter(|pod| start.is_some_and(|start| is_of(pod, start)));
+        if let Some(view) = ours.as_ref().and_then(status::view) {
+            instance.pod.set_identity(view);
+        }
+        Ok(())
+    }
+
     /// Refuses outbound rules that cannot be enforced on a pod.
     fn can_be_kept(&self, outbound: &Outbound) -> Result<(), StartError> {
         let reason = match outbound {
@@ -108,36 +154,36 @@ impl Shared {
         id: InstanceId,
         body: &Pod,
         start: &str,
-    ) -> Result<status::PodView, StartError> {
+    ) -> Result<status::PodView, NotCreated> {
         let unreadable = || RuntimeError::Refused {
             kind: Kind::Kubernetes,
             operation: "create the pod",
             reason: "the answer names no uid".to_owned(),
         };
         let fault = match self.server.create(body).await {
-            Ok(pod) => return Ok(status::view(&pod).ok_or_else(unreadable)?),
+            Ok(pod) => {
+                let view = status::view(&pod);
+                return Ok(view.ok_or_else(|| StartError::from(unreadable()))?);
+            }
             Err(fault) => fault,
         };
         if !fault.is_taken() && !fault.passes() {
-            return Err(failure::start("create the pod", &fault));
+            return Err(failure::start("create the pod", &fault).into());
         }
         let name = body.metadata.name.as_deref().unwrap_or_default();
         let found = self.server.get_once(name).await;
-        let ours = found.as_ref().ok().and_then(Option::as_ref).filter(|pod| {
-            let annotations = pod.metadata.annotations.as_ref();
-            annotations
-                .and_then(|all| all.get(pod::START))
-                .map(String::as_str)
-                == Some(start)
-        });
-        match (ours.and_then(status::view), found) {
-            (Some(view), _) => Ok(view),
-            (None, Ok(_)) if fault.is_taken() => Err(StartError::Exists { id }),
-            (None, Err(unknown)) if fault.is_taken() => {
-                Err(failure::start("look for the pod", &unknown))
-            }
-            (None, _) => Err(failure::start("create the pod", &fault)),
+        let there = found.as_ref().ok().and_then(Option::as_ref);
+        let ours = there.filter(|pod| is_of(pod, start));
+        if let Some(view) = ours.and_then(status::view) {
+            return Ok(view);
         }
+        let may_exist = found.is_err();
+        let error = match found {
+            Ok(_) if fault.is_taken() => StartError::Exists { id },
+            Err(unknown) if fault.is_taken() => failure::start("look for the pod", &unknown),
+            Ok(_) | Err(_) => failure::start("create the pod", &fault),
+        };
+        Err(NotCreated { error, may_exist })
     }
 
     /// Waits until a pod runs and answers.

@@ -161,6 +161,29 @@ async fn a_pod_whose_creation_was_not_answered_is_ours_and_the_only_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_fails_once_nothing_is_left_of_its_pod() {
+    let pods = Pods::new().await;
+    let owner = owner();
+    let runtime = pods
+        .connect(owner.clone(), |options| options.attempts = 1)
+        .await;
+    let faults = pods.cluster.faults();
+    // The pod was created, which neither the answer nor a first look says.
+    faults.next("create pods", &Fault::AnswerLost, 1);
+    faults.next("get pods", &Fault::Status(500, 0), 1);
+    let started = runtime.start(spec(image_named("probe"), Program::Hello));
+    let error = started.await.expect_err("the server said nothing");
+    assert_eq!(error.code(), ErrorCode::EngineFailed, "{error}");
+    assert_eq!((faults.left(), pods.leftovers(&owner).await), (0, 0));
+
+    faults.next("delete pods", &Fault::Status(500, 0), 1);
+    let started = runtime.start(spec(pods.missing_image(), Program::Hello));
+    let error = started.await.expect_err("there is no such image");
+    assert_eq!(error.code(), ErrorCode::ImageMissing, "{error}");
+    assert_eq!((faults.left(), pods.leftovers(&owner).await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_server_is_asked_again_but_not_for_ever() {
     let pods = Pods::new().await;
     let owner = owner();
@@ -215,10 +238,14 @@ async fn a_server_that_does_not_answer_in_time_is_asked_again() {
 async fn while_the_server_is_away_instances_are_called_and_what_happened_is_learnt_after() {
     let pods = Pods::new().await;
     let owner = owner();
+    let registry = Registry::new();
+    let metrics = Metrics::default();
+    metrics.register(&registry).expect("fresh");
     let runtime = pods
         .connect(owner.clone(), |options| {
             options.attempts = 2;
             options.health.interval = Duration::from_millis(100);
+            options.metrics = metrics;
         })
         .await;
     let start = || runtime.start(spec(image_named("probe"), Program::Hello));
@@ -230,8 +257,16 @@ async fn while_the_server_is_away_instances_are_called_and_what_happened_is_lear
     for _ in 0..20 {
         assert_eq!(ask(&*stays, "/hello").await, "hello");
     }
-    let failed = start().await.expect_err("nobody makes pods");
-    assert_eq!(failed.code(), ErrorCode::EngineFailed, "{failed}");
+    let again = runtime.clone();
+    let unmade = tokio::spawn(async move {
+        let spec = spec(image_named("probe"), Program::Hello);
+        again.start(spec).await
+    });
+    fdn_testkit::wait::until("both tries to make a pod to fail", async || {
+        let tries = counted(&registry, "fdn_kubernetes_requests_total", "create");
+        if tries > 3.5 { Ok(()) } else { Err(tries) }
+    })
+    .await;
     let failed = stays.stop(GRACE).await.expect_err("nobody deletes pods");
     assert_eq!(failed.code(), ErrorCode::EngineFailed, "{failed}");
     assert_eq!(ask(&*stays, "/hello").await, "hello", "it was not stopped");
@@ -244,6 +279,10 @@ async fn while_the_server_is_away_instances_are_called_and_what_happened_is_lear
     let state = until(&*ends, "its end", exited).await;
     assert_eq!(state.exit().expect("it ended").code, Some(137));
     runtime.check().await.expect("it answers again");
+    // Only now is it certain that the server has made none.
+    let failed = unmade.await.expect("it ends");
+    let failed = failed.expect_err("nobody made the pod");
+    assert_eq!(failed.code(), ErrorCode::EngineFailed, "{failed}");
     stays.stop(GRACE).await.expect("it stops");
     ends.stop(GRACE).await.expect("it has ended");
     assert_eq!(pods.leftovers(&owner).await, 0);
