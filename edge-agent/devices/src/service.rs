@@ -4,12 +4,13 @@
 //! failing disk refuses bindings instead of forgetting them. Calls block for as long as the disk takes; asynchronous callers must use a blocking
 //! task.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use fdn_core::device::{DeviceGrant, DeviceKind, DeviceStatus, GpuRequest};
 use fdn_core::{AppName, DeviceId, InstanceId, MebiBytes, Timestamp};
@@ -23,6 +24,9 @@ use crate::health::{HealthAction, HealthEvent};
 use crate::metrics::DeviceMetrics;
 use crate::settings::DevicesSettings;
 use crate::store::AllocationStore;
+
+/// The longest that a thread waits without a look at whether to stop.
+const TICK: Duration = Duration::from_millis(200);
 
 /// An event for the part that runs instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,9 +266,10 @@ impl Devices {
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, events) = mpsc::channel();
         let (discovery, stopping) = (Arc::clone(&self.shared.discovery), Arc::clone(&stop));
+        let again = self.shared.settings.rescan.as_duration();
         let listener = thread::Builder::new()
             .name("devices-events".into())
-            .spawn(move || listen(&*discovery, &stopping, &sender))?;
+            .spawn(move || listen(&*discovery, &stopping, &sender, again))?;
         let (devices, stopping) = (self.clone(), Arc::clone(&stop));
         let keeper = thread::Builder::new()
             .name("devices".into())
@@ -275,60 +280,79 @@ impl Devices {
         })
     }
 
-    /// Handles events, and scans at intervals.
+    /// Handles events, and scans at intervals; with each scan, what could not be written is tried again.
     fn run(&self, stop: &AtomicBool, events: &mpsc::Receiver<HealthEvent>, report: &dyn Fn(Event)) {
         let rescan = self.shared.settings.rescan.as_duration();
-        let mut due = std::time::Instant::now() + rescan;
+        let mut due = Instant::now() + rescan;
+        let mut unwritten = BTreeMap::new();
         while !stop.load(Ordering::Relaxed) {
-            let wait = due.saturating_duration_since(std::time::Instant::now());
-            let scan = match events.recv_timeout(wait.min(std::time::Duration::from_millis(200))) {
-                Ok(event) => self.handle_event(&event, report),
+            let wait = due.saturating_duration_since(Instant::now());
+            let scan = match events.recv_timeout(wait.min(TICK)) {
+                Ok(event) => {
+                    let kind = event.what.kind();
+                    let counted = &self.shared.metrics.events;
+                    counted.with_label_values(&[kind]).inc();
+                    self.handle_event(event, &mut unwritten, report)
+                }
                 Err(RecvTimeoutError::Timeout) => wait.is_zero(),
                 // There will be no more events; scans continue.
                 Err(RecvTimeoutError::Disconnected) => {
-                    thread::sleep(wait.min(std::time::Duration::from_millis(200)));
+                    thread::sleep(wait.min(TICK));
                     wait.is_zero()
                 }
             };
             if scan {
-                due = std::time::Instant::now() + rescan;
+                due = Instant::now() + rescan;
+                self.retry(&mut unwritten, report);
                 self.report_lost(self.scan(), report);
             }
         }
     }
 
-    /// Handles an event; returns whether to scan.
-    fn handle_event(&self, event: &HealthEvent, report: &dyn Fn(Event)) -> bool {
-        let shared = &self.shared;
-        let kind = event.what.kind();
-        shared.metrics.events.with_label_values(&[kind]).inc();
+    /// Handles an event; returns whether to scan. If its consequence cannot be written, it is kept in `unwritten` in place of an earlier one of
+    /// the same device.
+    fn handle_event(
+        &self,
+        event: HealthEvent,
+        unwritten: &mut BTreeMap<DeviceId, HealthEvent>,
+        report: &dyn Fn(Event),
+    ) -> bool {
         let device = &event.device;
-        match event.what.action(&shared.settings.ignored_xids) {
+        let done = match event.what.action(&self.shared.settings.ignored_xids) {
             HealthAction::Ignore => {
-                info!(%device, what = ?event.what, "a program failed on a GPU; the device is as before")
+                info!(%device, what = ?event.what, "a program failed on a GPU; the device is as before");
+                return false;
             }
             HealthAction::Rescan => return true,
-            HealthAction::Restore => match self.restore(device) {
-                Ok(_) => info!(%device, "the device is in service again"),
-                Err(failure) => {
-                    error!(%device, %failure, "the device could not be put into service")
-                }
-            },
+            HealthAction::Restore => self.restore(device).map(|_| {
+                info!(%device, "the device is in service again");
+            }),
             HealthAction::TakeOut(reason) => {
                 error!(%device, reason, "a device is out of service");
-                match self.take_out(device, &reason) {
-                    Ok(affected) => report(Event::Unhealthy {
+                self.take_out(device, &reason).map(|affected| {
+                    report(Event::Unhealthy {
                         devices: affected.devices,
                         reason,
                         instances: affected.instances,
-                    }),
-                    Err(failure) => {
-                        error!(%device, %failure, "the allocation table could not be written")
-                    }
-                }
+                    });
+                })
+            }
+        };
+        match done {
+            Ok(()) => drop(unwritten.remove(device)),
+            Err(failure) => {
+                error!(%device, %failure, "the allocation table could not be written; it is tried again with the next scan");
+                unwritten.insert(device.clone(), event);
             }
         }
         false
+    }
+
+    /// Handles once more the events whose consequences could not be written.
+    fn retry(&self, unwritten: &mut BTreeMap<DeviceId, HealthEvent>, report: &dyn Fn(Event)) {
+        for event in std::mem::take(unwritten).into_values() {
+            self.handle_event(event, unwritten, report);
+        }
     }
 
     fn report_lost(&self, scanned: Result<Affected, BindError>, report: &dyn Fn(Event)) {
@@ -343,11 +367,29 @@ impl Devices {
     }
 }
 
-fn listen(discovery: &dyn Discovery, stop: &AtomicBool, sender: &mpsc::Sender<HealthEvent>) {
+/// Passes events on until `stop` is set, or there can be none. If the driver fails, asks it once more `again` later: later faults must be heard of,
+/// too.
+fn listen(
+    discovery: &dyn Discovery,
+    stop: &AtomicBool,
+    sender: &mpsc::Sender<HealthEvent>,
+    again: Duration,
+) {
     let mut report = |event| drop(sender.send(event));
-    let ended: Result<(), DiscoveryError> = discovery.watch(stop, &mut report);
-    if let Err(failure) = ended {
-        error!(%failure, "faults of devices are not heard of any more; restart the agent once the driver answers");
+    while !stop.load(Ordering::Relaxed) {
+        let ended: Result<(), DiscoveryError> = discovery.watch(stop, &mut report);
+        let Err(failure) = ended else {
+            return;
+        };
+        error!(%failure, again_in = ?again, "faults of devices are not heard of now");
+        let due = Instant::now() + again;
+        while !stop.load(Ordering::Relaxed) {
+            let wait = due.saturating_duration_since(Instant::now());
+            if wait.is_zero() {
+                break;
+            }
+            thread::sleep(wait.min(TICK));
+        }
     }
 }
 

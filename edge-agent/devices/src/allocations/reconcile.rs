@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::InstanceId;
 
-use super::{AllocationTable, BindingEntry, RunningBinding};
+use super::{AllocationTable, Binding, BindingEntry, RunningBinding};
 use crate::error::BindError;
 
 /// The result of a reconciliation.
@@ -21,7 +21,8 @@ pub struct ReconcileReport {
 }
 
 impl AllocationTable {
-    /// Makes the allocation table match what runs. `running` must be complete: an instance that is left out counts as ended.
+    /// Makes the allocation table match what runs. `running` must be complete: an instance that is left out counts as ended. Where the runtime
+    /// does not tell an instance's share of cores, which it does only under MPS, the saved share remains.
     ///
     /// # Errors
     /// [`BindError::Contradiction`], which would be a bug.
@@ -35,7 +36,7 @@ impl AllocationTable {
         for running in running {
             let instance = running.instance;
             let known = before.remove(&instance);
-            let kept = known.filter(|entry| entry.bound == running);
+            let kept = known.filter(|entry| is_same(&entry.bound, &running));
             let was = if kept.is_some() {
                 &mut done.kept
             } else {
@@ -60,4 +61,20 @@ impl AllocationTable {
             .retain(|instance| !done.lost.contains(instance));
         Ok(done)
     }
+}
+
+/// Whether an instance runs with its saved binding, as far as the runtime tells.
+fn is_same(saved: &Binding, running: &RunningBinding) -> bool {
+    let Binding {
+        instance,
+        app,
+        memory,
+        cores,
+        devices,
+    } = running;
+    saved.instance == *instance
+        && saved.app == *app
+        && saved.memory == *memory
+        && (cores.is_none() || saved.cores == *cores)
+        && saved.devices == *devices
 }

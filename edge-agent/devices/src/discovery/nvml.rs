@@ -3,9 +3,11 @@
 //! A GPU in MIG mode is replaced by its MIG instances, each a device with its own memory. Events are reported for whole GPUs: they apply to all
 //! instances of a GPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use fdn_core::device::DeviceKind;
 use fdn_core::{DeviceId, MebiBytes};
@@ -81,7 +83,7 @@ impl NvmlDiscovery {
         Ok(parts)
     }
 
-    /// An event set of all GPUs that can report faults, and those GPUs.
+    /// An event set of all GPUs that can report faults, and those GPUs. A lost GPU must not take the others' events away: it is left out.
     fn subscribed(&self) -> Result<(EventSet<'_>, BTreeMap<DeviceId, EventTypes>), DiscoveryError> {
         let wanted = EventTypes::CRITICAL_XID_ERROR
             | EventTypes::DOUBLE_BIT_ECC_ERROR
@@ -92,7 +94,11 @@ impl NvmlDiscovery {
             let Ok(gpu) = self.nvml.device_by_index(index) else {
                 continue;
             };
-            let id: DeviceId = gpu.uuid()?.parse()?;
+            let id: DeviceId = match gpu.uuid() {
+                Ok(id) => id.parse()?,
+                Err(NvmlError::GpuLost) => continue,
+                Err(error) => return Err(error.into()),
+            };
             let events = gpu
                 .supported_event_types()
                 .map_or_else(|_| EventTypes::empty(), |all| all & wanted);
@@ -117,11 +123,17 @@ impl Discovery for NvmlDiscovery {
     fn devices(&self) -> Result<Vec<Device>, DiscoveryError> {
         let mut devices = Vec::new();
         for index in 0..self.nvml.device_count()? {
-            match self.nvml.device_by_index(index) {
-                Ok(gpu) => devices.extend(self.found(&gpu)?),
+            let gpu = match self.nvml.device_by_index(index) {
+                Ok(gpu) => gpu,
                 // A lost GPU is not present; one without permission belongs to somebody else.
-                Err(NvmlError::GpuLost | NvmlError::NoPermission) => {}
+                Err(NvmlError::GpuLost | NvmlError::NoPermission) => continue,
                 Err(error) => return Err(error.into()),
+            };
+            match self.found(&gpu) {
+                Ok(found) => devices.extend(found),
+                // The driver may hand out a lost GPU, and tell nothing about it.
+                Err(DiscoveryError::Nvml(NvmlError::GpuLost)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(devices)
@@ -134,23 +146,27 @@ impl Discovery for NvmlDiscovery {
     ) -> Result<(), DiscoveryError> {
         let (set, able) = self.subscribed()?;
         info!(gpus = able.len(), "faults of GPUs are watched");
+        let mut lost = BTreeSet::new();
         while !stop.load(Ordering::Relaxed) {
             match set.wait(TICK) {
-                Ok(event) => {
-                    let device = event.device.uuid()?.parse()?;
-                    if let Some(what) = health(event.event_type, event.event_data.as_ref()) {
-                        report(HealthEvent { device, what });
+                Ok(event) => match event.device.uuid() {
+                    Ok(device) => {
+                        let device = device.parse()?;
+                        if let Some(what) = health(event.event_type, event.event_data.as_ref()) {
+                            report(HealthEvent { device, what });
+                        }
                     }
-                }
+                    // Of a lost GPU the driver may not even tell the id.
+                    Err(failure) => {
+                        warn!(%failure, kind = ?event.event_type, "an event of a GPU that does not say which one it is");
+                        self.report_lost(&able, &mut lost, report);
+                    }
+                },
                 Err(NvmlError::Timeout) => {}
-                // The event does not say which GPU it was, so each is queried.
                 Err(NvmlError::GpuLost) => {
-                    for device in self.lost(&able) {
-                        report(HealthEvent {
-                            device,
-                            what: Health::Lost,
-                        });
-                    }
+                    self.report_lost(&able, &mut lost, report);
+                    // The driver may answer this at once as long as the GPU is gone; events of the others wait in the set.
+                    thread::sleep(Duration::from_millis(TICK.into()));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -160,7 +176,24 @@ impl Discovery for NvmlDiscovery {
 }
 
 impl NvmlDiscovery {
-    fn lost(&self, known: &BTreeMap<DeviceId, EventTypes>) -> Vec<DeviceId> {
+    /// Reports the GPUs that are lost now and were not before. The driver does not say which GPU it was, so each is queried.
+    fn report_lost(
+        &self,
+        known: &BTreeMap<DeviceId, EventTypes>,
+        before: &mut BTreeSet<DeviceId>,
+        report: &mut dyn FnMut(HealthEvent),
+    ) {
+        let lost = self.lost(known);
+        for device in lost.difference(before) {
+            report(HealthEvent {
+                device: device.clone(),
+                what: Health::Lost,
+            });
+        }
+        *before = lost;
+    }
+
+    fn lost(&self, known: &BTreeMap<DeviceId, EventTypes>) -> BTreeSet<DeviceId> {
         let gone = |id: &&DeviceId| {
             let gpu = self.nvml.device_by_uuid(id.as_str());
             gpu.and_then(|gpu| gpu.memory_info()).is_err()

@@ -1,7 +1,8 @@
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
 
 use fdn_core::ByteSize;
-use fdn_core::device::DeviceState;
+use fdn_core::device::{DeviceState, Percent};
+use nvml_wrapper::error::NvmlError;
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -35,8 +36,11 @@ impl Node {
     }
 
     fn open(&self, boot: &str) -> Devices {
+        self.open_with(boot, self.discovery.clone())
+    }
+
+    fn open_with(&self, boot: &str, discovery: Arc<dyn Discovery>) -> Devices {
         let node = "n-1".parse().expect("node");
-        let discovery: Arc<dyn Discovery> = self.discovery.clone();
         Devices::open(Parts {
             settings: DevicesSettings {
                 rescan: fdn_core::DurationMs::from_millis(10),
@@ -108,6 +112,116 @@ fn an_unreadable_book_is_made_anew_from_what_runs() {
     assert_eq!(done.adopted, [id(1)].into());
     let grants = bind(&devices, 2, 12 << 10).expect("room");
     assert_eq!(grants[0].device, "SIM-1");
+}
+
+#[test]
+fn cores_that_the_runtime_does_not_tell_are_kept() {
+    let node = Node::new();
+    let app: AppName = "thumbs".parse().expect("app");
+    let cores: Option<Percent> = Some(60_u8.try_into().expect("percent"));
+    let request = GpuRequest {
+        cores,
+        ..GpuRequest::of_memory(ByteSize::from_mib(1024))
+    };
+    let devices = node.open("boot");
+    devices.bind(id(1), &app, &request).expect("room");
+    let running = Binding {
+        instance: id(1),
+        app,
+        memory: MebiBytes(1024),
+        // As without MPS.
+        cores: None,
+        devices: ["SIM-0".parse().expect("id")].into(),
+    };
+    let devices = node.open("boot");
+    let done = devices.reconcile(vec![running.clone()]);
+    assert_eq!(done.expect("reconciled").kept, [id(1)].into());
+    assert_eq!(devices.status()[0].slices[0].cores, cores);
+    // What the runtime does tell counts.
+    let running = Binding {
+        cores: Some(30_u8.try_into().expect("percent")),
+        ..running
+    };
+    let done = devices.reconcile(vec![running.clone()]);
+    assert_eq!(done.expect("reconciled").adopted, [id(1)].into());
+    assert_eq!(devices.status()[0].slices[0].cores, running.cores);
+}
+
+#[test]
+fn a_fault_that_could_not_be_written_is_acted_on_later() {
+    let node = Node::new();
+    let devices = node.open("boot");
+    bind(&devices, 1, 1024).expect("room");
+    let folder = node.folder.path().join("devices");
+    std::fs::remove_dir_all(&folder).expect("the disk is gone");
+    let (told, events) = mpsc::channel();
+    let report = |event: Event| drop(told.send(event));
+    let device: DeviceId = "SIM-0".parse().expect("id");
+    let fault = HealthEvent {
+        device,
+        what: Health::Xid(Some(79)),
+    };
+    let mut unwritten = BTreeMap::new();
+    assert!(!devices.handle_event(fault, &mut unwritten, &report));
+    devices.retry(&mut unwritten, &report);
+    assert!(events.try_recv().is_err(), "nothing is in effect");
+    assert!(devices.status()[0].state.is_in_service());
+    std::fs::create_dir(&folder).expect("the disk is back");
+    devices.retry(&mut unwritten, &report);
+    let Ok(Event::Unhealthy { instances, .. }) = events.try_recv() else {
+        panic!("the fault is acted on");
+    };
+    assert_eq!(instances, [id(1)].into());
+    assert!(!devices.status()[0].state.is_in_service());
+    assert!(unwritten.is_empty(), "{unwritten:?}");
+}
+
+/// A driver that fails at the first watch, and tells of a fault at the next.
+struct Stumbling {
+    devices: Vec<Device>,
+    watches: AtomicUsize,
+}
+
+impl Discovery for Stumbling {
+    fn devices(&self) -> Result<Vec<Device>, DiscoveryError> {
+        Ok(self.devices.clone())
+    }
+
+    fn watch(
+        &self,
+        _: &AtomicBool,
+        report: &mut dyn FnMut(HealthEvent),
+    ) -> Result<(), DiscoveryError> {
+        if self.watches.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Err(NvmlError::GpuLost.into());
+        }
+        report(HealthEvent {
+            device: self.devices[1].id.clone(),
+            what: Health::DoubleBitEcc,
+        });
+        Ok(())
+    }
+}
+
+#[test]
+fn faults_are_heard_again_after_the_driver_failed() {
+    let node = Node::new();
+    let discovery = Stumbling {
+        devices: gpus(2),
+        watches: AtomicUsize::new(0),
+    };
+    let devices = node.open_with("boot", Arc::new(discovery));
+    let (told, events) = mpsc::channel();
+    let watch = devices
+        .watch(move |event| drop(told.send(event)))
+        .expect("threads");
+    let Event::Unhealthy { devices: gone, .. } = events.recv_timeout(PATIENCE).expect("an event")
+    else {
+        panic!("a fault of the device");
+    };
+    let failing: DeviceId = "SIM-1".parse().expect("id");
+    assert_eq!(gone, [failing].into());
+    drop(watch);
 }
 
 #[test]
