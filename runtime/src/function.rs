@@ -8,6 +8,8 @@ use wasmtime_wasi_http::p2::bindings::ProxyPre;
 use crate::call::{Call, CallContext, RequestBody};
 use crate::engine::Engine;
 use crate::guest::Instance;
+use crate::heavy::FunctionPlaces;
+use crate::outbound::Reach;
 use crate::state::GuestState;
 
 /// A compiled, loaded and linked component. Dropping the last handle unloads it once its calls have ended.
@@ -17,14 +19,18 @@ pub struct Function {
     /// Idle instances; the most recently used is at the end and taken first: its memory is warm. One lock for all threads, held for a push
     /// or a pop; per-thread lists would leave instances idle on one thread while another makes new ones.
     idle: Mutex<Vec<Instance>>,
+    heavy_places: FunctionPlaces,
+    reach: Arc<Reach>,
 }
 
 impl Function {
     pub(crate) fn new(engine: Engine, pre: ProxyPre<GuestState>) -> Self {
         Self {
+            reach: Arc::new(engine.reach()),
             engine,
             pre,
             idle: Mutex::new(Vec::new()),
+            heavy_places: FunctionPlaces::default(),
         }
     }
 
@@ -60,6 +66,16 @@ impl Function {
         };
         // Releasing memory takes a while and needs no lock.
         drop(expired);
+    }
+
+    /// The places of the background that its calls hold.
+    pub(crate) fn heavy_places(&self) -> &FunctionPlaces {
+        &self.heavy_places
+    }
+
+    /// How its calls reach the network.
+    pub(crate) fn reach(&self) -> &Arc<Reach> {
+        &self.reach
     }
 
     pub(crate) fn engine(&self) -> &Engine {

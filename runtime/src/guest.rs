@@ -36,8 +36,7 @@ pub(crate) struct Instance {
 }
 
 fn hooks(function: &Function, context: &CallContext, id: InstanceId, shared: &Shared) -> Hooks {
-    let private = function.engine().private_networks();
-    Hooks::new(context, private, id, shared.deadline())
+    Hooks::new(context, function.reach().clone(), id, shared.deadline())
 }
 
 impl Instance {

@@ -3,7 +3,7 @@
 //! Each thread runs its own small tokio runtime, which polls for I/O and new tasks after every single task: a guest yields
 //! its thread after each slice, so that any number of endless loops share the threads evenly and everything else on
 //! them still progresses within a few milliseconds. The threads are niced, so that gateway threads win against them. The number
-//! of calls in the background is bounded; one more is refused.
+//! of calls in the background is bounded; one more is refused. No function takes all places, so that calls of others find one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,10 +13,17 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+/// The share of the places that one function may take, in percent: as much as an app may take of a node's places by default.
+const FUNCTION_SHARE: usize = 75;
+
+/// The number of places that a function's calls hold.
+pub(crate) type FunctionPlaces = Arc<AtomicUsize>;
+
 pub(crate) struct HeavyPool {
     runners: Vec<Runner>,
     active: Arc<AtomicUsize>,
     capacity: usize,
+    per_function: usize,
 }
 
 struct Runner {
@@ -29,6 +36,7 @@ struct Runner {
 /// A slot for one call in the background, released when dropped.
 pub(crate) struct HeavySlot {
     active: Arc<AtomicUsize>,
+    of_function: FunctionPlaces,
     load: Arc<AtomicUsize>,
     handle: Handle,
 }
@@ -36,6 +44,7 @@ pub(crate) struct HeavySlot {
 impl Drop for HeavySlot {
     fn drop(&mut self) {
         self.active.fetch_sub(1, Ordering::Relaxed);
+        self.of_function.fetch_sub(1, Ordering::Relaxed);
         self.load.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -62,6 +71,7 @@ impl HeavyPool {
             runners,
             active: Arc::new(AtomicUsize::new(0)),
             capacity,
+            per_function: (capacity * FUNCTION_SHARE).div_ceil(100),
         })
     }
 
@@ -70,13 +80,15 @@ impl HeavyPool {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// A slot on the least loaded thread, or `None` if all are taken.
-    pub(crate) fn acquire_slot(&self) -> Option<HeavySlot> {
-        self.active
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
-                (active < self.capacity).then_some(active + 1)
-            })
-            .ok()?;
+    /// A slot on the least loaded thread; `None` if all are taken, or the function has its share.
+    pub(crate) fn acquire_slot(&self, of_function: &FunctionPlaces) -> Option<HeavySlot> {
+        if !take(of_function, self.per_function) {
+            return None;
+        }
+        if !take(&self.active, self.capacity) {
+            of_function.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
         let runner = self
             .runners
             .iter()
@@ -85,15 +97,30 @@ impl HeavyPool {
         runner.load.fetch_add(1, Ordering::Relaxed);
         Some(HeavySlot {
             active: self.active.clone(),
+            of_function: of_function.clone(),
             load: runner.load.clone(),
             handle: runner.handle.clone(),
         })
+    }
+
+    /// The threads on which blocking work of guests is done: not those of the caller's runtime, whose own blocking work would wait behind it.
+    pub(crate) fn blocking(&self) -> &Handle {
+        &self.runners[0].handle
     }
 
     /// Runs a task of the engine itself, which does not count against the bound.
     pub(crate) fn spawn_housekeeping(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runners[0].handle.spawn(task);
     }
+}
+
+/// Takes one place, of which there are `most`; returns whether one was free.
+fn take(places: &AtomicUsize, most: usize) -> bool {
+    places
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            (taken < most).then_some(taken + 1)
+        })
+        .is_ok()
 }
 
 impl Runner {
@@ -131,7 +158,12 @@ mod tests {
     #[test]
     fn places_are_bounded_spread_and_given_back() {
         let pool = HeavyPool::start(2, 3, 0).expect("threads");
-        let places: Vec<_> = std::iter::from_fn(|| pool.acquire_slot()).collect();
+        let others = [FunctionPlaces::default(), FunctionPlaces::default()];
+        let places: Vec<_> = others
+            .iter()
+            .chain(&others)
+            .filter_map(|function| pool.acquire_slot(function))
+            .collect();
         assert_eq!(places.len(), 3);
         assert_eq!(pool.active(), 3);
         let loads: Vec<_> = pool
@@ -144,12 +176,26 @@ mod tests {
         drop(places);
         assert_eq!(pool.active(), 0);
         let (sender, receiver) = std::sync::mpsc::channel();
-        pool.acquire_slot().expect("a place").spawn(async move {
+        let place = pool.acquire_slot(&others[0]).expect("a place");
+        place.spawn(async move {
             sender
                 .send(std::thread::current().name().map(ToOwned::to_owned))
                 .expect("a receiver");
         });
         let name = receiver.recv().expect("the task runs").expect("a name");
         assert!(name.starts_with("fdn-heavy-"), "{name}");
+    }
+
+    #[test]
+    fn one_function_leaves_places_to_others() {
+        let pool = HeavyPool::start(1, 8, 0).expect("threads");
+        let [greedy, other] = [FunctionPlaces::default(), FunctionPlaces::default()];
+        let mut places: Vec<_> = std::iter::from_fn(|| pool.acquire_slot(&greedy)).collect();
+        assert_eq!(places.len(), 6);
+        let others: Vec<_> = std::iter::from_fn(|| pool.acquire_slot(&other)).collect();
+        assert_eq!(others.len(), 2, "what is left");
+        drop(places.pop());
+        assert!(pool.acquire_slot(&other).is_some());
+        assert!(pool.acquire_slot(&greedy).is_some(), "nothing was lost");
     }
 }

@@ -146,7 +146,7 @@ impl Shared {
                     () = tokio::time::sleep(Duration::from_secs(1)) => {}
                 }
             }
-            local.stop_unclaimed().await;
+            local.stop_unclaimed();
         })
     }
 

@@ -45,6 +45,16 @@ struct Partial {
     hash: DigestBuilder,
 }
 
+/// Deletes a partial file when dropped, however the download ends: it may be aborted. The file is useless to the next download, which hashes
+/// from the start. A complete file has another name by then.
+struct Leftover(PathBuf);
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
 /// How an attempt failed.
 enum Failure {
     /// Another attempt may resume it.
@@ -125,13 +135,9 @@ impl Fetcher {
     /// # Errors
     /// When the controller refuses or sends something else, or the disk fails.
     pub async fn fetch(&self, digest: Digest, size: u64, to: &Path) -> Result<(), PrepareError> {
-        let mut partial = Partial::create(digest, size, to.with_extension("part")).await?;
-        let result = self.attempts(&mut partial, to).await;
-        if result.is_err() {
-            // The partial file is useless to the next download, which hashes from the start.
-            drop(tokio::fs::remove_file(&partial.path).await);
-        }
-        result
+        let leftover = Leftover(to.with_extension("part"));
+        let mut partial = Partial::create(digest, size, leftover.0.clone()).await?;
+        self.attempts(&mut partial, to).await
     }
 
     async fn attempts(&self, partial: &mut Partial, to: &Path) -> Result<(), PrepareError> {
@@ -226,5 +232,59 @@ async fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> 
                 Err(Failure::GiveUp(error))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use fdn_link::ControllerLink;
+    use futures::StreamExt as _;
+    use http_body::Frame;
+    use http_body_util::{BodyExt as _, StreamBody};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Sends the first byte of an artifact and says so; nothing more comes.
+    struct Stuck(mpsc::UnboundedSender<()>);
+
+    #[async_trait]
+    impl ControllerLink for Stuck {
+        async fn send(&self, _request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+            type Piece = Result<Frame<Bytes>, Box<dyn std::error::Error + Send + Sync>>;
+            let first: Piece = Ok(Frame::data(Bytes::from_static(b"x")));
+            let first = futures::stream::iter([first]);
+            let sent = self.0.clone();
+            let rest = futures::stream::poll_fn(move |_| {
+                // The receiver is gone once the test has seen enough.
+                let _ = sent.send(());
+                std::task::Poll::Pending
+            });
+            Ok(Response::new(
+                StreamBody::new(first.chain(rest)).boxed_unsync(),
+            ))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_aborted_download_leaves_nothing_on_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (sent, mut arrived) = mpsc::unbounded_channel();
+        let fetcher = Fetcher {
+            centre: Arc::new(Stuck(sent)),
+            silence: Duration::from_secs(3600),
+            attempts: 1,
+        };
+        let (digest, to) = (Digest::of(b"xy"), folder.path().join("x.wasm"));
+        let fetching = tokio::spawn(async move { fetcher.fetch(digest, 2, &to).await });
+        arrived.recv().await.expect("the download hangs");
+        let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(files(), 1);
+        fetching.abort();
+        assert!(fetching.await.is_err(), "it was aborted");
+        assert_eq!(files(), 0);
     }
 }

@@ -92,6 +92,22 @@ impl Drop for SpaceReservation<'_> {
     }
 }
 
+/// A compiled file that is being made; deleted when dropped unless it was kept. Its preparation may be aborted at any time, and a file that is
+/// not in the index does not count towards the limit.
+struct Unkept<'a> {
+    inner: &'a Inner,
+    key: Key,
+    kept: bool,
+}
+
+impl Drop for Unkept<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.inner.delete(self.key);
+        }
+    }
+}
+
 impl ArtifactCache {
     /// Opens the cache: creates its folders, deletes leftovers of incomplete writes and of other engines, and indexes the rest.
     ///
@@ -384,6 +400,11 @@ impl Inner {
         let path = self.path(key);
         let turn = self.parts.machine.turn(digest);
         let _turn = turn.lock().await;
+        let mut made = Unkept {
+            inner: self,
+            key,
+            kept: false,
+        };
         let (machine, to) = (self.parts.machine.clone(), path.clone());
         let adopted = blocking(move || machine.adopt(digest, &to)).await?
             && self.verify(&path).await?.is_ok();
@@ -411,8 +432,9 @@ impl Inner {
             source,
         })?;
         // The size is known only now. Without room for the file, it is deleted again.
-        let reserved = self.reserve(size).inspect_err(|_| self.delete(key))?;
+        let reserved = self.reserve(size)?;
         self.state().index.insert(key, size);
+        made.kept = true;
         drop(reserved);
         self.parts.machine.announce(digest, &path);
         Ok(path)

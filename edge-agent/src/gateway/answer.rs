@@ -1,7 +1,7 @@
 //! Converts a function's answer into the client's response.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix_http::header::{HeaderName, HeaderValue};
 use actix_http::{Response, StatusCode};
@@ -18,7 +18,7 @@ use crate::apps::Deployed;
 pub(super) const VERSION: HeaderName = HeaderName::from_static(header::VERSION);
 pub(super) const TIMING: HeaderName = HeaderName::from_static(header::TIMING);
 
-/// The client's response for a function's answer.
+/// The client's response for the answer of a function whose call ends at `deadline`.
 pub(super) fn respond(
     response: http::Response<ResponseBody>,
     pump: Option<Pump>,
@@ -26,6 +26,7 @@ pub(super) fn respond(
     deployed: &Arc<Deployed>,
     waited: Duration,
     is_head: bool,
+    deadline: Instant,
 ) -> Response<GatewayBody> {
     let (parts, body) = response.into_parts();
     let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -34,7 +35,7 @@ pub(super) fn respond(
     let mut out = Response::with_body(status, ());
     let headers = out.headers_mut();
     headers.reserve(parts.headers.len() + 6);
-    let announced = head::to_client(&parts.headers, headers);
+    let announced = head::function_to_client(&parts.headers, headers);
     headers.insert(VERSION, deployed.version_header.clone());
     if let Ok(timing) = HeaderValue::from_maybe_shared(timing) {
         headers.append(TIMING, timing);
@@ -58,7 +59,8 @@ pub(super) fn respond(
         full.wait_for(pending);
         full
     } else {
-        GatewayBody::stream(Source::Guest(body), pump, announced, end)
+        let times = (deadline, deployed.manifest.timeout.as_duration());
+        GatewayBody::stream(Source::Guest(body), pump, announced, end, times)
     };
     out.set_body(body)
 }

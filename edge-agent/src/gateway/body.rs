@@ -2,18 +2,26 @@
 //!
 //! A response body that fails after the head ends in an error, which makes actix close the connection or reset the stream, so that the client can
 //! tell a truncated answer from a complete one.
+//!
+//! A body is polled only while its client reads: actix does not poll it while the connection's buffer or the stream's window is full. So a timer
+//! ends the call at its deadline, and the next poll returns the error.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use actix_http::body::{BodySize, MessageBody};
 use bytes::Bytes;
 use fdn_core::Coded;
 use fdn_runtime::{CallError, ResponseBody};
 use http_body::{Body, Frame};
+use tokio::time::sleep_until;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::end::CallEnd;
 use super::instance::InstanceBody;
@@ -33,7 +41,8 @@ enum Kind {
     Full(Bytes),
     /// No body, but its length is announced: the answer to HEAD.
     Length(u64),
-    Stream(Box<Streaming>),
+    /// Shared with the timer that ends it at the call's deadline.
+    Stream(Rc<RefCell<Streaming>>),
     /// No body at all.
     None,
 }
@@ -58,10 +67,18 @@ impl Source {
             Self::Instance(body) => body.poll_frame(cx),
         }
     }
+
+    /// Tells a guest that its time is over, so that its log has the reason. An instance notices that its body is dropped.
+    fn expire(&mut self) {
+        if let Self::Guest(body) = self {
+            body.expire();
+        }
+    }
 }
 
 struct Streaming {
-    body: Source,
+    /// Where the body comes from; `None` once it has ended.
+    source: Option<Source>,
     pump: Option<Pump>,
     length: Option<u64>,
     end: Option<CallEnd>,
@@ -70,7 +87,15 @@ struct Streaming {
     /// The record that the answer waits for, and the piece that is sent once it is written.
     waiting: Option<(Recording, Option<Bytes>)>,
     /// The call's permit, one of those that limit how many calls of the app run.
-    _permit: Option<Arc<Permit>>,
+    permit: Option<Arc<Permit>>,
+    /// The time from the call's arrival to its deadline.
+    timeout: Duration,
+    /// Whether the deadline passed before the body had ended, and nobody has been told yet.
+    late: bool,
+    /// Who waits for the next piece.
+    waker: Option<Waker>,
+    /// Ends the call at its deadline; dropped when the body ends.
+    timer: Option<AbortOnDropHandle<()>>,
 }
 
 /// Resolves to whether a record was written to disk.
@@ -109,50 +134,110 @@ impl GatewayBody {
         self.pending.take()
     }
 
-    /// A body that is still being written. `end` receives how it ended.
+    /// A body that is still being written, until the deadline of a call with this timeout at the latest. `end` receives how it ended.
+    ///
+    /// # Panics
+    /// Outside of a thread of the gateway.
     #[must_use]
-    pub fn stream(body: Source, pump: Option<Pump>, length: Option<u64>, end: CallEnd) -> Self {
-        Self::of(Kind::Stream(Box::new(Streaming {
-            body,
-            pump,
-            length,
-            end: Some(end),
-            sent: 0,
-            waiting: None,
-            _permit: None,
-        })))
+    pub fn stream(
+        source: Source,
+        pump: Option<Pump>,
+        length: Option<u64>,
+        end: CallEnd,
+        (deadline, timeout): (Instant, Duration),
+    ) -> Self {
+        Self::until(
+            deadline,
+            Streaming {
+                pump,
+                length,
+                end: Some(end),
+                ..Streaming::new(source, timeout)
+            },
+        )
     }
 
-    /// The body of another gateway's answer; that gateway records the call. `permit` is released after the last byte.
+    /// The body of another gateway's answer; that gateway records the call. `permit` is released after the last byte, or at the body's deadline.
+    ///
+    /// # Panics
+    /// Outside of a thread of the gateway.
     #[must_use]
     pub fn relayed(body: InstanceBody, length: Option<u64>, permit: Option<Arc<Permit>>) -> Self {
-        Self::of(Kind::Stream(Box::new(Streaming {
-            body: Source::Instance(body),
-            pump: None,
-            length,
-            end: None,
-            sent: 0,
-            waiting: None,
-            _permit: permit,
-        })))
+        let (deadline, timeout) = body.times();
+        Self::until(
+            deadline,
+            Streaming {
+                length,
+                permit,
+                ..Streaming::new(Source::Instance(body), timeout)
+            },
+        )
+    }
+
+    /// A body that ends at `deadline` at the latest. The timer starts now and not with the first poll, because there may be none.
+    fn until(deadline: Instant, streaming: Streaming) -> Self {
+        let streaming = Rc::new(RefCell::new(streaming));
+        let watched = Rc::downgrade(&streaming);
+        let timer = tokio::task::spawn_local(async move {
+            sleep_until(deadline.into()).await;
+            if let Some(streaming) = watched.upgrade() {
+                streaming.borrow_mut().expire();
+            }
+        });
+        streaming.borrow_mut().timer = Some(AbortOnDropHandle::new(timer));
+        Self::of(Kind::Stream(streaming))
     }
 }
 
 impl Streaming {
+    const fn new(source: Source, timeout: Duration) -> Self {
+        Self {
+            source: Some(source),
+            pump: None,
+            length: None,
+            end: None,
+            sent: 0,
+            waiting: None,
+            permit: None,
+            timeout,
+            late: false,
+            waker: None,
+            timer: None,
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+        let polled = self.poll_piece(cx);
+        if polled.is_pending() {
+            match &mut self.waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                None => self.waker = Some(cx.waker().clone()),
+            }
+        }
+        polled
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Polled {
         if self.waiting.is_some() {
             return self.poll_record(cx);
+        }
+        if std::mem::take(&mut self.late) {
+            return Poll::Ready(Some(Err(Box::new(self.too_late()))));
         }
         if let Err(error) = poll_pump(&mut self.pump, cx) {
             return self.fail(error);
         }
         loop {
-            let Poll::Ready(frame) = self.body.poll_frame(cx) else {
+            let Some(source) = &mut self.source else {
+                return Poll::Ready(None);
+            };
+            let Poll::Ready(frame) = source.poll_frame(cx) else {
                 return Poll::Pending;
             };
             match frame {
                 None => {
-                    let pending = self.end.take().and_then(|end| end.ended(None));
+                    let pending = self.end.take().and_then(CallEnd::complete);
+                    self.release();
                     return self.after(pending, None, cx);
                 }
                 Some(Err(error)) => return self.fail(error),
@@ -166,6 +251,38 @@ impl Streaming {
                 }
             }
         }
+    }
+
+    /// Ends the call because its time is over, although its client has not read all of the answer.
+    fn expire(&mut self) {
+        let Some(source) = &mut self.source else {
+            return;
+        };
+        source.expire();
+        let outcome = Outcome::of_code(self.too_late().code());
+        if let Some(end) = self.end.take() {
+            // The answer is cut off, so nothing waits for the record.
+            drop(end.ended(Some(outcome)));
+        }
+        self.release();
+        self.late = true;
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    const fn too_late(&self) -> CallError {
+        CallError::Timeout {
+            limit: self.timeout,
+        }
+    }
+
+    /// Releases everything that the body held while it was written.
+    fn release(&mut self) {
+        self.source = None;
+        self.pump = None;
+        self.permit = None;
+        self.timer = None;
     }
 }
 
@@ -219,6 +336,7 @@ impl Streaming {
             // The answer is cut off, so nothing waits for the record.
             drop(end.ended(Some(Outcome::of_code(error.code()))));
         }
+        self.release();
         Poll::Ready(Some(Err(Box::new(error))))
     }
 }
@@ -243,7 +361,10 @@ pub async fn drain(mut body: Source, pump: Option<Pump>, end: CallEnd) {
     });
     let outcome = outcome.await;
     // The answer has already been sent, after a record of its own.
-    drop(end.ended(outcome));
+    drop(match outcome {
+        None => end.complete(),
+        failed => end.ended(failed),
+    });
 }
 
 impl MessageBody for GatewayBody {
@@ -253,7 +374,10 @@ impl MessageBody for GatewayBody {
         match &self.kind {
             Kind::Full(bytes) => BodySize::Sized(bytes.len() as u64),
             Kind::Length(length) => BodySize::Sized(*length),
-            Kind::Stream(streaming) => streaming.length.map_or(BodySize::Stream, BodySize::Sized),
+            Kind::Stream(streaming) => {
+                let length = streaming.borrow().length;
+                length.map_or(BodySize::Stream, BodySize::Sized)
+            }
             Kind::None => BodySize::None,
         }
     }
@@ -265,7 +389,7 @@ impl MessageBody for GatewayBody {
         match &mut self.kind {
             Kind::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Full(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
-            Kind::Stream(streaming) => streaming.poll(cx),
+            Kind::Stream(streaming) => streaming.borrow_mut().poll(cx),
             Kind::Length(_) | Kind::None => Poll::Ready(None),
         }
     }
@@ -283,7 +407,55 @@ impl MessageBody for GatewayBody {
 
 #[cfg(test)]
 mod tests {
+    use fdn_instances::BoxError;
+    use fdn_testkit::wait::PATIENCE;
+    use futures::{StreamExt as _, stream};
+    use http_body_util::{BodyExt as _, StreamBody};
+    use tokio::sync::oneshot;
+    use tokio::task::LocalSet;
+    use tokio::time::timeout;
+
     use super::*;
+
+    /// A body of one piece that does not end, and what resolves when it is dropped.
+    fn endless(deadline: Instant) -> (GatewayBody, oneshot::Receiver<()>) {
+        let (held, released) = oneshot::channel();
+        let first: Result<_, BoxError> = Ok(Frame::data(Bytes::from_static(b"first")));
+        let first = stream::iter([first]);
+        let frames = first.chain(stream::pending()).map(move |frame| {
+            let _held = &held;
+            frame
+        });
+        let body = InstanceBody::relayed(StreamBody::new(frames).boxed_unsync(), deadline);
+        (GatewayBody::relayed(body, None, None), released)
+    }
+
+    async fn next(body: &mut GatewayBody) -> Option<Result<Bytes, Box<dyn Error>>> {
+        poll_fn(|cx| Pin::new(&mut *body).poll_next(cx)).await
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_reads_is_let_go_at_the_deadline() {
+        let reading = async {
+            let (mut body, released) = endless(Instant::now() + Duration::from_millis(20));
+            // The client does not read, so the server does not poll the body.
+            let released = timeout(PATIENCE, released).await.expect("in time");
+            assert!(released.is_err(), "it is dropped");
+            let cut = next(&mut body).await.expect("no regular end");
+            assert!(cut.is_err(), "{cut:?}");
+        };
+        LocalSet::new().run_until(reading).await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_client_waits_is_cut_at_the_deadline() {
+        let reading = async {
+            let (mut body, _released) = endless(Instant::now() + Duration::from_millis(20));
+            let all = async { while let Some(Ok(_)) = next(&mut body).await {} };
+            timeout(PATIENCE, all).await.expect("the reader is woken");
+        };
+        LocalSet::new().run_until(reading).await;
+    }
 
     #[test]
     fn sizes() {

@@ -1,7 +1,8 @@
 //! The end of a call: counted and recorded exactly once, however it ends.
 //!
 //! A call whose client has left, or whose time is over, has not ended while its instance still works on it. Until then everything that the call
-//! holds stays held; afterwards it is recorded with the time that it took. What is known earlier is recorded as well, in case the node dies.
+//! holds stays held; afterwards it is recorded with the time that it took. The same holds for a call whose guest works on after its answer. What
+//! is known earlier is recorded as well, in case the node dies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -280,6 +281,26 @@ impl CallEnd {
             permit: self.permit.take(),
             counts: self.counts.take(),
             head: self.head,
+        });
+        known
+    }
+
+    /// Ends the call because its answer is complete. If its guest works on, the call ends with the guest, and until then everything that it holds
+    /// stays held. Returns the record of what is known now.
+    pub fn complete(mut self) -> Option<PendingRecord> {
+        let guest = match &self.measured {
+            Measured::Guest(stats) if !stats.snapshot().finished => Some(stats.clone()),
+            _ => None,
+        };
+        let Some(guest) = guest else {
+            return self.ended(None);
+        };
+        let known = self.still_runs();
+        // In case this is dropped before the guest has ended, because the node stops.
+        self.outcome = self.status_class();
+        tokio::task::spawn_local(async move {
+            guest.finished().await;
+            drop(self.ended(None));
         });
         known
     }

@@ -290,14 +290,30 @@ pub(crate) fn connection_options(headers: &ActixHeaders) -> Vec<&str> {
         .collect()
 }
 
-/// Copies the guest's header fields to the client's response, without connection-specific ones. Returns the length that the guest announced,
-/// which is sent as the body's own size instead.
-pub fn to_client(guest: &HeaderMap, out: &mut ActixHeaders) -> Option<u64> {
+/// Copies the header fields of an answer to the client's response, without connection-specific ones. Returns the length that the answer
+/// announces, which is sent as the body's own size instead.
+pub fn to_client(answer: &HeaderMap, out: &mut ActixHeaders) -> Option<u64> {
+    copy(answer, out, |_| true)
+}
+
+/// Like [`to_client`], for the answer of a function or a container. Fields by which the network tells what it did stay behind: above all the error
+/// code, with which a function could pretend that its call never ran.
+pub fn function_to_client(answer: &HeaderMap, out: &mut ActixHeaders) -> Option<u64> {
+    copy(answer, out, |name| {
+        !matches!(
+            name,
+            header::ERROR | header::SERVED_BY | header::REVISION | header::PLAN
+        )
+    })
+}
+
+fn copy(answer: &HeaderMap, out: &mut ActixHeaders, may_set: impl Fn(&str) -> bool) -> Option<u64> {
     let mut length = None;
-    for (name, value) in guest {
+    for (name, value) in answer {
         match name.as_str() {
             "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "te"
             | "trailer" | "upgrade" => {}
+            text if !may_set(text) => {}
             "content-length" => {
                 length = value.to_str().ok().and_then(|value| value.parse().ok());
             }
@@ -478,5 +494,29 @@ mod tests {
         assert_eq!(to_client(&from, &mut out), Some(12));
         assert_eq!(out.get_all("set-cookie").count(), 2);
         assert!(!out.contains_key("connection") && !out.contains_key("content-length"));
+    }
+
+    #[test]
+    fn a_function_does_not_speak_for_the_network() {
+        let mut from = HeaderMap::new();
+        for (name, value) in [
+            (header::ERROR, "FDN-3007"),
+            (header::SERVED_BY, "elsewhere/n-1"),
+            (header::REVISION, "7"),
+            (header::PLAN, "used"),
+            ("x-own", "1"),
+        ] {
+            from.insert(name, HeaderValue::from_static(value));
+        }
+        let mut out = ActixHeaders::new();
+        assert_eq!(function_to_client(&from, &mut out), None);
+        assert_eq!(out.len(), 1);
+        assert!(out.contains_key("x-own"));
+        let mut relayed = ActixHeaders::new();
+        to_client(&from, &mut relayed);
+        assert!(
+            relayed.contains_key(header::ERROR),
+            "another gateway's answer keeps its code"
+        );
     }
 }

@@ -65,6 +65,11 @@ impl InstanceAnswer {
         small: u64,
     ) -> Result<Self, AttemptError> {
         let (parts, body) = response.into_parts();
+        if parts.status.is_informational() {
+            // Another answer must follow such a status; the client would wait for that.
+            let answer = ProblemResponse::of_call(ErrorCode::NoResponse);
+            return Err(AttemptError::Answer(answer));
+        }
         if body.size_hint().exact().is_none_or(|size| size > small) {
             let body = AnswerBody::Stream(body);
             return Ok(Self { parts, body });
@@ -87,7 +92,7 @@ impl InstanceAnswer {
 enum AttemptError {
     /// The instance failed.
     Failed(CallFailure),
-    /// The client's body failed, or the call's time is over; this is the answer for the client.
+    /// The client's body failed, the call's time is over, or the instance sent no final answer; this is the answer for the client.
     Answer(ProblemResponse),
 }
 
@@ -309,7 +314,7 @@ impl AnswerParts<'_> {
         let timing = timing(self.waited, &end.stats());
         let mut out = Response::with_body(status, ());
         let headers = out.headers_mut();
-        let announced = head::to_client(&parts.headers, headers);
+        let announced = head::function_to_client(&parts.headers, headers);
         headers.insert(VERSION, self.version.clone());
         if let Ok(timing) = HeaderValue::from_maybe_shared(timing) {
             headers.append(TIMING, timing);
@@ -355,7 +360,8 @@ impl AnswerParts<'_> {
                     none.wait_for(pending);
                     none
                 } else {
-                    GatewayBody::stream(source, pump, length, end)
+                    let times = (self.deadline, self.timeout);
+                    GatewayBody::stream(source, pump, length, end, times)
                 }
             }
         };
@@ -386,6 +392,11 @@ impl InstanceBody {
             limit: ByteSize::from_bytes(u64::MAX),
             left: u64::MAX,
         }
+    }
+
+    /// The deadline, and the timeout that it follows from.
+    pub(super) const fn times(&self) -> (Instant, Duration) {
+        (self.deadline, self.timeout)
     }
 
     /// Polls the next piece.

@@ -505,11 +505,16 @@ impl Gateway {
             .admission
             .enter(sandboxes.queue(), &deployed.metrics, || deployed.expected());
         let (slot, memory) = entered.await.map_err(|refused| self.refused(refused))?;
-        let function = sandboxes.load(&self.metrics).await.map_err(|_| NOT_READY)?;
+        // The version of the route was loaded before; another one of its split may not be yet.
+        let late = ProblemResponse::of_call(ErrorCode::FunctionTimeout);
+        let loaded = timeout(left(timeout_at), sandboxes.load(&self.metrics)).await;
+        let function = loaded
+            .map_err(|_| late)?
+            .map_err(|failure| self.unloadable(deployed, incoming.revision, &failure))?;
         let meter = self.meter(deployed, incoming)?;
         let left = left(timeout_at);
         if left.is_zero() {
-            return Err(ProblemResponse::of_call(ErrorCode::FunctionTimeout));
+            return Err(late);
         }
         let waited = incoming.arrived.elapsed();
         let context = deployed.context(incoming.ids.request.clone(), left, Some(memory));
@@ -521,7 +526,9 @@ impl Gateway {
             .counting(&deployed.counts);
         let is_head = incoming.head.method == Method::HEAD;
         match run(call, pump).await {
-            Ok((response, pump)) => Ok(respond(response, pump, end, deployed, waited, is_head)),
+            Ok((response, pump)) => Ok(respond(
+                response, pump, end, deployed, waited, is_head, timeout_at,
+            )),
             Err(failure) => Ok(failed(&failure, end, incoming.ids)),
         }
     }

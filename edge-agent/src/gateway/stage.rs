@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use actix_http::{Payload, RequestHead, Response};
 use fdn_core::Revision;
 use fdn_core::usage::PlanUse;
+use fdn_runtime::LoadError;
 use tracing::warn;
 
 use super::body::GatewayBody;
@@ -30,6 +31,19 @@ pub(crate) struct StageRequest {
 }
 
 impl Gateway {
+    /// Has a function version of an app's `revision` made anew because it cannot be loaded. Returns the answer for the call that needs it.
+    pub(super) fn unloadable(
+        &self,
+        deployed: &Deployed,
+        revision: Revision,
+        failure: &LoadError,
+    ) -> ProblemResponse {
+        let (app, stage, version) = (&deployed.app, &deployed.stage, deployed.version);
+        warn!(%app, ?stage, %version, %failure, "a deployed function cannot be loaded");
+        self.apps.broken(app, revision, deployed.digest);
+        NOT_READY
+    }
+
     /// Calls a stage's function on this node, or in an instance of this cluster.
     ///
     /// # Errors
@@ -42,10 +56,7 @@ impl Gateway {
     ) -> Result<Response<GatewayBody>, ProblemResponse> {
         let arrived = Instant::now();
         if let Err(failure) = deployed.load(&self.metrics).await {
-            let (app, stage) = (&deployed.app, &deployed.stage);
-            warn!(%app, ?stage, %failure, "a deployed function cannot be loaded");
-            self.apps.broken(app, revision, deployed.digest);
-            return Err(NOT_READY);
+            return Err(self.unloadable(deployed, revision, &failure));
         }
         let identity = request.head.headers().get(fdn_core::api::header::IDENTITY);
         let identity =

@@ -172,9 +172,11 @@ pub struct Expected {
 }
 
 /// The calls that wait for admission.
-#[derive(Debug)]
 struct Queue {
     ledger: Arc<Ledger>,
+    reclaim: Reclaim,
+    /// How many have asked for [`Queue::reclaim`] since its present run began; 0 while none runs.
+    reclaims: AtomicU64,
     state: Mutex<QueueState>,
     began: Instant,
     waiting: IntGauge,
@@ -184,6 +186,15 @@ struct Queue {
     moved: AtomicU64,
     /// Notified when the memory that waiting calls lack changes.
     wanted_changed: OnceLock<Arc<tokio::sync::Notify>>,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("ledger", &self.ledger)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -207,8 +218,13 @@ impl Queue {
         self.moved.store(micros(now), Ordering::Relaxed);
     }
 
-    /// Admits waiting calls in the queue's order while there is room.
+    /// Admits waiting calls in the queue's order while there is room. Sandboxes that have become idle make room for them.
     fn dispatch(&self) {
+        while self.admit() && self.reclaim() > 0 {}
+    }
+
+    /// Admits waiting calls; returns whether the next one lacks only memory.
+    fn admit(&self) -> bool {
         let mut gone = Vec::new();
         let mut state = self.lock();
         let now = self.now();
@@ -230,19 +246,39 @@ impl Queue {
                 None => gone.push(permit),
             }
         }
-        if state.admission_queue.waiting() == 0 {
+        let waiting = state.admission_queue.waiting();
+        if waiting == 0 {
             self.ledger.open();
         }
-        let waiting = state.admission_queue.waiting();
-        drop(state);
+        // Under the lock, so that the figures of two threads are not set in the wrong order.
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        if self.ledger.want(lacks)
-            && let Some(wanted_changed) = self.wanted_changed.get()
-        {
+        let changed = self.ledger.want(lacks);
+        drop(state);
+        if changed && let Some(wanted_changed) = self.wanted_changed.get() {
             wanted_changed.notify_one();
         }
         // Not under the lock: releasing permits that nobody took runs `dispatch` again.
         drop(gone);
+        lacks > MebiBytes(0)
+    }
+
+    /// Drops idle sandboxes, which are only an optimization; returns how many. Never called under the lock: each sandbox that is dropped runs
+    /// `dispatch`. Only one run takes place at a time, so that these do not nest; it goes on until it has seen what every other one asked for.
+    fn reclaim(&self) -> usize {
+        if self.reclaims.fetch_add(1, Ordering::AcqRel) > 0 {
+            return 0;
+        }
+        let (mut dropped, mut seen) = (0, 1);
+        loop {
+            dropped += (self.reclaim)();
+            let ended =
+                self.reclaims
+                    .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire);
+            match ended {
+                Ok(_) => return dropped,
+                Err(asked) => seen = asked,
+            }
+        }
     }
 
     fn leave(&self, id: u64, ticket: Ticket) {
@@ -282,7 +318,6 @@ type Reclaim = Box<dyn Fn() -> usize + Send + Sync>;
 pub struct Admission {
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
-    reclaim: Reclaim,
     shares: Shares,
     wait: Duration,
     held: Places,
@@ -316,6 +351,8 @@ impl Admission {
             AdmissionQueue::new(&bounds).map_err(|error| Error::Settings(error.to_string()))?;
         let queue = Arc::new(Queue {
             ledger: Arc::clone(&ledger),
+            reclaim,
+            reclaims: AtomicU64::new(0),
             state: Mutex::new(QueueState {
                 admission_queue,
                 waiters: BTreeMap::new(),
@@ -336,7 +373,6 @@ impl Admission {
         Ok(Self {
             ledger,
             queue,
-            reclaim,
             shares: Shares::new(settings, metrics),
             wait: settings.wait.as_duration(),
             held: Places {
@@ -389,9 +425,8 @@ impl Admission {
         if function_queue.memory > self.ledger.capacity().memory_mib {
             return Err(Refused::TooLarge);
         }
-        // Idle sandboxes are only an optimization, so they are dropped when a call lacks memory.
         if self.ledger.has_place()
-            && (self.reclaim)() > 0
+            && self.queue.reclaim() > 0
             && let Some(permit) = self.ledger.enter(function_queue.memory)
         {
             return Ok(permit);

@@ -353,6 +353,20 @@ impl Ledger {
         })
     }
 
+    /// Reserves what is free of the resources of an instance that does not fit; `None` if that was taken meanwhile.
+    pub(super) fn reserve_rest(
+        self: &Arc<Self>,
+        resources: Resources,
+    ) -> Option<InstanceReservation> {
+        let cpu = self.capacity.cpu_milli.saturating_sub(self.cpu_held());
+        let memory = self.capacity.memory_mib.saturating_sub(self.held());
+        let (cpu, memory) = (
+            resources.cpu_milli.min(cpu),
+            resources.memory_mib.min(memory),
+        );
+        self.reserve(Resources::new(cpu, memory)).ok()
+    }
+
     /// Like [`Ledger::reserve`], but waits until stopping instances have released enough. The caller must bound the wait.
     pub async fn reserve_when_free(self: &Arc<Self>, resources: Resources) -> InstanceReservation {
         let _watch = self.watch();

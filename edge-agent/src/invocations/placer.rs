@@ -16,6 +16,7 @@ use fdn_instances::{
     Description, Image, Instance, Kind, Runtime, RuntimeError, StartError, StartSpec,
 };
 use fdn_scheduling::invocation::Weight;
+use futures::future::join_all;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -27,6 +28,7 @@ use super::app_memory::{AppMemory, ShareReservation};
 use super::ledger::{InstanceReservation, Ledger};
 use super::slices::{self, IdleInstances, Sharing, Slices};
 use super::standby::Standby;
+use super::stop::{stop_later, stopped};
 use super::unclaimed::Unclaimed;
 use crate::metrics::InstanceMetrics;
 use crate::peers::Placement;
@@ -264,13 +266,12 @@ impl LocalPlacer {
             let of = |id| held.get(id).and_then(Weak::upgrade);
             ids.iter().filter_map(of).collect()
         };
-        for instance in concerned {
-            let id = instance.id();
-            info!(%id, "an instance on a failed device is ended");
-            if let Err(failure) = instance.stop(Duration::ZERO).await {
-                warn!(%id, %failure, "it could not be ended");
-            }
-        }
+        let ends = concerned.into_iter().map(|instance| async move {
+            info!(id = %instance.id(), "an instance on a failed device is ended");
+            // Whoever has it holds its resources until then.
+            stopped(&*instance, Duration::ZERO).await;
+        });
+        join_all(ends).await;
     }
 
     /// Remembers an instance for [`LocalPlacer::end`].
@@ -316,11 +317,14 @@ impl LocalPlacer {
         let apps = self.apps.as_ref();
         let reservation =
             reservation.with_part(apps.map(|apps| apps.found(&description.app, memory)));
-        let slices = self
-            .sharing
-            .as_ref()
-            .filter(|_| !description.devices.is_empty());
-        Ok(reservation.with_slices(slices.map(|sharing| Slices::held(sharing, description.id))))
+        Ok(reservation.with_slices(self.slices_of(description)))
+    }
+
+    /// The slices that a running instance holds; they are released when this is dropped.
+    fn slices_of(&self, description: &Description) -> Option<Slices> {
+        let sharing = self.sharing.as_ref();
+        let sharing = sharing.filter(|_| !description.devices.is_empty());
+        sharing.map(|sharing| Slices::held(sharing, description.id))
     }
 
     /// Finds the instances that run already after the agent's restart, and reserves their resources before anything else is started.
@@ -330,7 +334,7 @@ impl LocalPlacer {
     pub async fn adopt(&self) -> Result<usize, RuntimeError> {
         let running = self.runtime.adopt().await?;
         let lost = self.reconcile(&running).await;
-        let mut found = BTreeMap::new();
+        let (mut found, mut misfits) = (BTreeMap::new(), Vec::new());
         for instance in running {
             let id = instance.id();
             let held = if lost.contains(&id) {
@@ -352,11 +356,22 @@ impl LocalPlacer {
                 }
                 Err(short) => {
                     warn!(%id, %short, "an instance that runs no longer fits this node and is stopped");
-                    if let Err(failure) = instance.stop(Duration::ZERO).await {
-                        warn!(%id, %failure, "it could not be stopped");
-                    }
+                    misfits.push(instance);
                 }
             }
+        }
+        // Last, so that nothing that fits gives way: until they are gone they hold what is left.
+        for instance in misfits {
+            let description = instance.description();
+            let rest = self.ledger.reserve_rest(on_the_node(description.resources));
+            let reservation = rest.map(|rest| rest.with_slices(self.slices_of(description)));
+            stop_later(
+                Placed {
+                    instance,
+                    reservation,
+                },
+                Duration::ZERO,
+            );
         }
         let count = found.len();
         if count > 0 {
@@ -390,14 +405,12 @@ impl LocalPlacer {
         }
     }
 
-    /// Stops instances that were found running but belong to no deployed function.
-    pub async fn stop_unclaimed(&self) {
+    /// Stops, in the background, instances that were found running but belong to no deployed function.
+    pub fn stop_unclaimed(&self) {
         let left = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         for (id, placed) in left {
             info!(%id, "an instance of nothing that is deployed is stopped");
-            if let Err(failure) = placed.instance.stop(Duration::from_secs(1)).await {
-                warn!(%id, %failure, "it could not be stopped");
-            }
+            stop_later(placed, Duration::from_secs(1));
         }
     }
 }

@@ -146,7 +146,11 @@ impl AppMetrics {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = Arc::clone(versions.entry(version).or_default());
         if versions.len() > VERSIONS_MAX {
-            versions.pop_first();
+            // An app may go back to a version that is older than all others.
+            let oldest = versions.keys().find(|other| **other != version).copied();
+            if let Some(oldest) = oldest {
+                versions.remove(&oldest);
+            }
         }
         counts
     }
@@ -334,5 +338,26 @@ pub struct CountGuard {
 impl Drop for CountGuard {
     fn drop(&mut self) {
         (self.counter)(&self.app).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn a_version_that_comes_back_is_counted_although_it_is_the_oldest() {
+        let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
+        let app = metrics.app(&"hello".parse().expect("app"));
+        let version = |number: u32| VersionNumber::try_from(number).expect("a version");
+        for number in 2..=17 {
+            drop(app.version(version(number)));
+        }
+        app.version(VersionNumber::FIRST)
+            .ended(Outcome::Ok, Duration::ZERO);
+        let counted: Vec<u32> = app.versions().iter().map(|v| v.version.get()).collect();
+        let expected: Vec<u32> = std::iter::once(1).chain(3..=17).collect();
+        assert_eq!(counted, expected, "the oldest other one is dropped");
     }
 }

@@ -81,6 +81,11 @@ impl PolicyState {
             rate_policy: rate_policy(policy),
         }
     }
+
+    /// The keys that tokens are verified with, if the policy asks for tokens.
+    pub(super) const fn keys(&self) -> Option<&Arc<KeySet>> {
+        self.keys.as_ref()
+    }
 }
 
 /// The `ratelimit-policy` header (draft-ietf-httpapi-ratelimit-headers-10): every budget with its size and window.

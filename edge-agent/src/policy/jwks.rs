@@ -32,7 +32,10 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The key sets of a node.
 pub(super) struct KeySets {
     source: Arc<Source>,
+    /// Those that are followed, by URL.
     sets: BTreeMap<String, Weak<KeySet>>,
+    /// Those that are not: there was no room, or their URL is not allowed.
+    refused: BTreeMap<String, Weak<KeySet>>,
     stop: CancellationToken,
 }
 
@@ -60,8 +63,8 @@ impl Drop for KeySet {
 
 struct Inner {
     url: String,
-    /// Whether the keys are fetched at all; if not, nobody may wait for them.
-    followed: bool,
+    /// Whether the keys are fetched at all; until then nobody may wait for them.
+    followed: AtomicBool,
     keys: ArcSwap<Keys>,
     start: Instant,
     /// Milliseconds since `start` when the last fetch began; 0 before the first.
@@ -89,53 +92,100 @@ impl KeySets {
                 folder,
             }),
             sets: BTreeMap::new(),
+            refused: BTreeMap::new(),
             stop,
         })
     }
 
-    /// The keys behind a URL, refreshed from now on. Beyond `policy.jwks_sets` URLs, keys are not fetched and no token is accepted.
+    /// The keys behind a URL, refreshed from now on. Beyond `policy.jwks_sets` URLs, keys are not fetched and no token is accepted, until
+    /// [`Self::retry`] finds room.
     pub(super) fn of(&mut self, url: &str) -> Arc<KeySet> {
-        self.sets.retain(|_, set| set.strong_count() > 0);
-        if let Some(known) = self.sets.get(url).and_then(Weak::upgrade) {
+        let known = [&self.sets, &self.refused]
+            .into_iter()
+            .find_map(|sets| sets.get(url)?.upgrade());
+        if let Some(known) = known {
+            self.retry(&known);
             return known;
         }
-        let source = Arc::clone(&self.source);
-        let refusal = if self.sets.len() >= source.settings.jwks_sets {
-            Some("keys of more identity providers than policy.jwks_sets are not followed")
-        } else if !source.allows(url) {
-            Some("keys are fetched over https, and over http only where policy.jwks_http says so")
-        } else {
-            None
-        };
-        let inner = Arc::new(Inner {
-            url: url.to_owned(),
-            followed: refusal.is_none(),
-            keys: ArcSwap::default(),
-            start: Instant::now(),
-            tried: AtomicU64::new(0),
-            busy: AtomicBool::new(false),
-            least: source.settings.jwks_least.as_duration(),
-            wake: Notify::new(),
-            done: watch::Sender::new(()),
-        });
         let set = Arc::new(KeySet {
-            inner: Arc::clone(&inner),
+            inner: Arc::new(Inner {
+                url: url.to_owned(),
+                followed: AtomicBool::new(false),
+                keys: ArcSwap::default(),
+                start: Instant::now(),
+                tried: AtomicU64::new(0),
+                busy: AtomicBool::new(false),
+                least: self.source.settings.jwks_least.as_duration(),
+                wake: Notify::new(),
+                done: watch::Sender::new(()),
+            }),
             stop: self.stop.child_token(),
         });
-        if let Some(refusal) = refusal {
+        if let Err(refusal) = self.follow(&set) {
             warn!(url, "{refusal}");
-        } else {
-            inner.read(&source);
-            tokio::spawn(inner.follow(source, set.stop.clone()));
+            self.refused.retain(|_, set| set.strong_count() > 0);
+            self.refused.insert(url.to_owned(), Arc::downgrade(&set));
         }
-        self.sets.insert(url.to_owned(), Arc::downgrade(&set));
+        set
+    }
+
+    /// Follows keys that were refused, if there is room by now.
+    pub(super) fn retry(&mut self, set: &Arc<KeySet>) {
+        if !set.is_followed() && self.follow(set).is_ok() {
+            self.refused.remove(&set.inner.url);
+        }
+    }
+
+    /// Gives the place of these keys to others, unless another app names them too. `set` is that of an app that no longer names them; calls that
+    /// it has admitted, or admits until its routes are replaced, use them to the end.
+    pub(super) fn leave(&mut self, set: &Arc<KeySet>) {
+        let url = &set.inner.url;
+        let is_counted = |known: &Weak<KeySet>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(set));
+        if Arc::strong_count(set) == 1 && self.sets.get(url).is_some_and(is_counted) {
+            self.sets.remove(url);
+            self.show();
+        }
+    }
+
+    /// Begins to fetch keys.
+    ///
+    /// # Errors
+    /// With the reason why they are not.
+    fn follow(&mut self, set: &Arc<KeySet>) -> Result<(), &'static str> {
+        let (source, inner) = (&self.source, &set.inner);
+        if !source.allows(&inner.url) {
+            return Err(
+                "keys are fetched over https, and over http only where policy.jwks_http says so",
+            );
+        }
+        self.sets.retain(|_, set| set.strong_count() > 0);
+        if self.sets.len() >= source.settings.jwks_sets {
+            return Err("keys of more identity providers than policy.jwks_sets are not followed");
+        }
+        inner.followed.store(true, Ordering::Release);
+        inner.read(source);
+        tokio::spawn(Arc::clone(inner).follow(Arc::clone(source), set.stop.clone()));
+        self.sets.insert(inner.url.clone(), Arc::downgrade(set));
+        self.show();
+        Ok(())
+    }
+
+    fn show(&self) {
         let count = i64::try_from(self.sets.len()).unwrap_or(i64::MAX);
         self.source.metrics.key_sets.set(count);
-        set
     }
 }
 
 impl KeySet {
+    pub(super) fn url(&self) -> &str {
+        &self.inner.url
+    }
+
+    /// Whether the keys are fetched.
+    fn is_followed(&self) -> bool {
+        self.inner.followed.load(Ordering::Acquire)
+    }
+
     /// Verifies a token with these keys and returns its claims.
     pub(super) fn verify(&self, rule: &JwtRule, token: &str) -> Result<Claims, TokenFault> {
         self.inner.keys.load().verify(rule, token)
@@ -144,10 +194,10 @@ impl KeySet {
     /// Fetches the keys if a fetch is permitted or in progress, and returns when it is done; `false` if the last one was too recent, or if
     /// these keys are not fetched at all.
     pub(super) async fn refresh(&self) -> bool {
-        let inner = &self.inner;
-        if !inner.followed {
+        if !self.is_followed() {
             return false;
         }
+        let inner = &self.inner;
         let mut done = inner.done.subscribe();
         if !inner.busy.load(Ordering::Acquire) {
             if !inner.may_fetch() {
@@ -299,23 +349,50 @@ mod tests {
     /// Longer than any answer takes that needs no network.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    #[tokio::test]
-    async fn nobody_waits_for_keys_that_are_not_fetched() {
+    fn key_sets(jwks_sets: usize) -> (KeySets, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
         let metrics = Metrics::new(&"n-1".parse().expect("a node")).expect("metrics");
         let settings = PolicySettings {
-            jwks_sets: 1,
+            jwks_sets,
             ..PolicySettings::default()
         };
         assert!(!settings.jwks_http);
-        let mut sets = KeySets::new(
+        let sets = KeySets::new(
             AddressPolicy::new([]),
             settings,
             metrics.policy,
             folder.path().to_owned(),
             CancellationToken::new(),
-        )
-        .expect("a client");
+        );
+        (sets.expect("a client"), folder)
+    }
+
+    #[tokio::test]
+    async fn keys_that_were_refused_are_followed_once_there_is_room() {
+        let (mut sets, _folder) = key_sets(1);
+        let plain = sets.of("http://192.0.2.1/jwks.json");
+        let first = sets.of("https://192.0.2.1/jwks.json");
+        assert!(first.is_followed(), "refused keys take no room");
+        let second = sets.of("https://192.0.2.2/jwks.json");
+        sets.retry(&second);
+        assert!(!second.is_followed());
+        let also = sets.of(first.url());
+        sets.leave(&first);
+        assert!(
+            !sets.of(second.url()).is_followed(),
+            "another app uses the first"
+        );
+        drop(also);
+        sets.leave(&first);
+        assert!(sets.of(second.url()).is_followed());
+        sets.retry(&plain);
+        assert!(!plain.is_followed());
+        assert_eq!(sets.source.metrics.key_sets.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_keys_that_are_not_fetched() {
+        let (mut sets, _folder) = key_sets(0);
         let plain = sets.of("http://keys.example/jwks.json");
         let one_too_many = sets.of("https://keys.example/jwks.json");
         for set in [plain, one_too_many] {

@@ -92,6 +92,9 @@ impl Guards {
         }
         let known = self.guards.get(app);
         if let Some(known) = known.filter(|known| known.spec() == spec) {
+            if let Some(keys) = known.state().keys() {
+                self.keys.retry(keys);
+            }
             return Some(Arc::clone(known));
         }
         // Counters are kept if the limits are the same.
@@ -99,10 +102,15 @@ impl Guards {
             .filter(|known| known.spec().policy == spec.policy)
             .map(|known| Arc::clone(known.state()));
         let state = state.unwrap_or_else(|| {
-            let keys = match &spec.policy.authentication {
-                Authentication::Jwt(rule) => Some(self.keys.of(&rule.jwks_url)),
+            let url = match &spec.policy.authentication {
+                Authentication::Jwt(rule) => Some(rule.jwks_url.as_str()),
                 Authentication::None | Authentication::ApiKey {} => None,
             };
+            let left = known.and_then(|known| known.state().keys());
+            if let Some(left) = left.filter(|left| Some(left.url()) != url) {
+                self.keys.leave(left);
+            }
+            let keys = url.map(|url| self.keys.of(url));
             let quota = self.quotas.of(app);
             Arc::new(PolicyState::new(
                 app,
@@ -120,7 +128,10 @@ impl Guards {
 
     /// Removes the guard of an app that was deleted or no longer has a policy.
     pub fn forget(&mut self, app: &AppName) {
-        if self.guards.remove(app).is_some() {
+        if let Some(guard) = self.guards.remove(app) {
+            if let Some(keys) = guard.state().keys() {
+                self.keys.leave(keys);
+            }
             self.metrics.forget(app);
             self.quotas.forget(app);
         }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fdn_cluster::peer::HEAD_MAX;
 use fdn_cluster::tls::{TlsSource, identity};
 use fdn_core::ClusterId;
 use fdn_scheduling::prewarm::Answer;
@@ -403,6 +404,7 @@ async fn handshake(
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)
+        .max_header_list_size(HEAD_MAX)
         .keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive)
         .handshake(TokioIo::new(io))

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use fdn_cluster::peer::HEAD_MAX;
 use fdn_cluster::tls::TlsSource;
 use fdn_core::enrol::Machine;
 use fdn_service::CancellationToken;
@@ -318,6 +319,7 @@ async fn serve_requests(
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOWS.0)
         .initial_connection_window_size(window)
+        .max_header_list_size(HEAD_MAX)
         .max_concurrent_streams(calls)
         .keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive)

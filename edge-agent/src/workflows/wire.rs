@@ -67,7 +67,8 @@ pub(super) fn kind(word: &str) -> FailureKind {
     }
 }
 
-/// Text as a header value, of at most 1,024 characters; characters that are not allowed become `?`.
+/// Text as a header value, of at most 1,024 characters; characters that are not allowed become `?`. For reasons, and for values that are short
+/// and plain by themselves: what a client sent goes through [`HeaderValue::from_str`], or it would arrive as something else.
 pub(super) fn field(text: &str) -> HeaderValue {
     let plain: String = text
         .chars()
@@ -80,12 +81,13 @@ pub(super) fn field(text: &str) -> HeaderValue {
 /// Builds the request that carries a call.
 ///
 /// # Errors
-/// When the call has no valid URI.
+/// When the call has no valid URI, or the client's request line cannot be sent as it is.
 pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure> {
-    let refused = |_| Failure::new(FailureKind::Refused, "the call cannot be expressed");
+    let refused = || Failure::new(FailureKind::Refused, "the call cannot be expressed");
+    let whole = |text: &str| HeaderValue::from_str(text).map_err(|_| refused());
     let uri: Uri = format!("http://{}{PREFIX}{}/{}", call.host, call.app, call.stage)
         .parse()
-        .map_err(refused)?;
+        .map_err(|_| refused())?;
     let mut request = Request::new(Full::new(call.body.clone()));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
@@ -93,9 +95,9 @@ pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure>
     let bytes = |bytes: &Bytes| HeaderValue::from_maybe_shared(bytes.clone());
     let headers = request.headers_mut();
     headers.clone_from(&call.headers);
-    headers.insert(METHOD, field(call.method.as_str()));
-    headers.insert(TARGET, field(&call.uri.to_string()));
-    headers.insert(HOST, field(&call.requested_host));
+    headers.insert(METHOD, whole(call.method.as_str())?);
+    headers.insert(TARGET, whole(&call.uri.to_string())?);
+    headers.insert(HOST, whole(&call.requested_host)?);
     headers.insert(APP_HOST, field(call.host.as_str()));
     headers.insert(VERSION, field(&call.version));
     let told = [
@@ -308,6 +310,24 @@ mod tests {
         let left: Vec<&str> = parts.headers.keys().map(HeaderName::as_str).collect();
         assert!(left.contains(&"content-type") && left.contains(&"x-request-id"));
         assert!(!left.iter().any(|name| name.starts_with(OWN)), "{left:?}");
+    }
+
+    #[test]
+    fn a_long_target_arrives_whole_and_what_cannot_be_sent_is_refused() {
+        let target = format!("/search?q={}", "a".repeat(60_000));
+        let long = StageCall {
+            uri: target.parse().expect("a target"),
+            ..call()
+        };
+        let (mut parts, _) = request(&long).expect("a request").into_parts();
+        let got = receive(&parts.method, &parts.uri, &mut parts.headers).expect("a call");
+        assert!(got.target == target, "{} characters", got.target.len());
+        let broken = StageCall {
+            requested_host: "a\nb".to_owned(),
+            ..call()
+        };
+        let refusal = request(&broken).expect_err("no header value");
+        assert_eq!(refusal.kind, FailureKind::Refused);
     }
 
     #[test]

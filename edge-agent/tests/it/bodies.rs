@@ -7,10 +7,12 @@ use fdn_core::{ByteSize, ErrorCode};
 use fdn_testkit::{components, wait};
 use futures::{StreamExt, stream};
 use reqwest::Body;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::support::{Network, problem};
+use crate::support::{Network, host, problem};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_all_sizes_come_back_whole() {
@@ -255,5 +257,40 @@ async fn a_client_that_goes_away_ends_its_call() {
     })
     .await;
     other.stop().await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_holds_its_call_until_the_timeout_only() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.apps.warm_call = false;
+    let agent = network.agent(settings).await;
+    let brief = Manifest {
+        timeout: fdn_core::DurationMs::from_millis(500),
+        // More than the buffers of a connection take.
+        response_limit: ByteSize::from_mib(256),
+        ..Manifest::default()
+    };
+    network
+        .deploy("endless", 1, &components::endless_body(), brief)
+        .await;
+    let mut client = TcpStream::connect(agent.gateway_address())
+        .await
+        .expect("a connection");
+    let request = format!("GET / HTTP/1.1\r\nhost: {}\r\n\r\n", host("endless"));
+    client.write_all(request.as_bytes()).await.expect("sent");
+    let ended =
+        r#"fdn_agent_requests_total{app="endless",node="eu-west-1",outcome="function_ended"}"#;
+    wait::until("the call to end", async || {
+        let ended = network.metric(&agent, ended).await;
+        let busy = network.metric(&agent, "fdn_agent_calls_busy").await;
+        match (ended, busy) {
+            (Some(1.0), Some(0.0)) => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await;
+    drop(client);
     agent.stop().await;
 }

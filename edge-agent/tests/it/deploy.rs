@@ -267,11 +267,10 @@ async fn bytes_that_do_not_match_are_fetched_again_and_a_broken_fetch_goes_on() 
         )
         .await;
     network.until_text(&agent, "second", "second").await;
-    assert_eq!(
-        network.controller.artifact_requests(),
-        (5, 2),
-        "two cuts, two continued with a range"
-    );
+    let (requests, ranged) = network.controller.artifact_requests();
+    assert_eq!(requests, 5, "two cuts");
+    // What had arrived before a cut is lost if the agent hears of the cut before it has read that; then there is nothing to go on from.
+    assert!((1..=2).contains(&ranged), "{ranged} went on with a range");
     agent.stop().await;
 }
 

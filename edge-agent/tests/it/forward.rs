@@ -39,6 +39,17 @@ fn program(node: &'static str) -> FakeProgram {
     })
 }
 
+/// Answers with the request's field `x-large`.
+pub(crate) fn mirror() -> FakeProgram {
+    FakeProgram::new(|_, request| async move {
+        let mut response = http::Response::new(full_body("mirrored"));
+        if let Some(value) = request.headers().get("x-large") {
+            response.headers_mut().insert("x-large", value.clone());
+        }
+        response
+    })
+}
+
 /// In eu-west a node without containers and one with them, and one in us-east.
 struct Three {
     network: Network,
@@ -216,6 +227,20 @@ async fn who_cannot_serve_hands_on_to_its_cluster_and_then_to_the_next() {
     })
     .await;
     assert!(three.sent("cluster", "answered").await >= Some(1.0));
+    three.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_heads_are_handed_on_and_come_back() {
+    let three = Three::start(mirror(), mirror()).await;
+    three.deploy("shop").await;
+    let large = "x".repeat(100 << 10);
+    let call = three.network.get(&three.none, "shop", "/");
+    let answer = call.header("x-large", &large).send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    assert_eq!(header(&answer, "x-fdn-served-by"), "eu-west/n-2");
+    assert!(header(&answer, "x-large") == large, "the whole field");
     three.stop().await;
 }
 

@@ -123,6 +123,26 @@ async fn bodies_are_sent_again_up_to_the_bound_and_streamed_beyond() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_announces_another_one_is_none() {
+    let network = Network::start().await;
+    let interim = FakeProgram::new(|_, _| async {
+        let mut answer = http::Response::new(full_body("more comes"));
+        *answer.status_mut() = http::StatusCode::PROCESSING;
+        answer
+    });
+    let engine = engine("interim", interim);
+    let settings = network.settings("eu-west-1");
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "interim", "interim", container()).await;
+    let answer = network.get(&agent, "interim", "/").send().await;
+    let answer = problem(answer.expect("an answer")).await;
+    assert_eq!(answer.code, ErrorCode::NoResponse);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_app_whose_instances_do_not_start_is_degraded_with_the_reason() {
     let network = Network::start().await;
     let broken =

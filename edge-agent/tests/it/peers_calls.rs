@@ -11,6 +11,7 @@ use fdn_testkit::wait;
 use http_body_util::BodyExt;
 
 use crate::bursts::{burst, container, runtime};
+use crate::forward::mirror;
 use crate::peers::deployed;
 use crate::support::peers::{address, is_whole, settings, until_status};
 use crate::support::{Network, problem};
@@ -57,6 +58,18 @@ impl Pair {
         self.gateway.stop().await;
         self.worker.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_heads_reach_the_other_node_and_come_back() {
+    let pair = Pair::start(vec![("mirror", mirror())]).await;
+    let large = "x".repeat(100 << 10);
+    let call = pair.network.get(&pair.gateway, "mirror", "/");
+    let answer = call.header("x-large", &large).send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    assert!(answer.headers()["x-large"] == *large, "the whole field");
+    pair.stop().await;
 }
 
 /// Ends while it handles its first calls; then answers with the number of calls so far.

@@ -541,3 +541,17 @@ mod soak {
         Box::pin(killed(100, seed)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_function_does_after_its_answer_is_billed() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    let late = components::lingering(300);
+    network.deploy("late", 1, &late, Manifest::default()).await;
+    assert_eq!(network.text(&agent, "late").await, "sent");
+    let calls = until_billed(&network, 1).await;
+    let (record, ends) = calls.values().next().expect("a call");
+    assert_eq!((record.outcome, *ends), (UsageOutcome::Ok, 1));
+    assert!(record.duration_us >= 300_000, "{record:?}");
+    agent.stop().await;
+}

@@ -10,8 +10,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep};
 
 use super::shared::Shared;
-use crate::engine::Engine;
 use crate::error::CallError;
+use crate::function::Function;
 
 pub(super) type Guest = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -19,7 +19,7 @@ pub(super) type Guest = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Driver {
     guest: State,
     pub(super) shared: Arc<Shared>,
-    engine: Engine,
+    function: Arc<Function>,
     /// Made when the guest first waits: most calls need no timer.
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -41,11 +41,11 @@ impl Drop for AbortOnDrop {
 }
 
 impl Driver {
-    pub(super) fn new(guest: Guest, shared: Arc<Shared>, engine: Engine) -> Self {
+    pub(super) fn new(guest: Guest, shared: Arc<Shared>, function: Arc<Function>) -> Self {
         Self {
             guest: State::Inline(guest),
             shared,
-            engine,
+            function,
             timer: None,
         }
     }
@@ -118,9 +118,11 @@ impl Driver {
         let State::Inline(mut guest) = std::mem::replace(&mut self.guest, State::Done) else {
             return;
         };
-        let Some(slot) = self.engine.heavy().acquire_slot() else {
+        let heavy = self.function.engine().heavy();
+        let Some(slot) = heavy.acquire_slot(self.function.heavy_places()) else {
             self.shared.finish(Err(CallError::Overloaded {
-                reason: "all places for long-running calls are taken".to_owned(),
+                reason: "the node's places for long-running calls, or the function's share of them, are taken"
+                    .to_owned(),
             }));
             return;
         };

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Dropping the call or the response body before its end cancels the guest. If the guest still has work to do when the body has
-//! ended, it continues in the background until its timeout.
+//! ended, it continues in the background until its timeout, if there is a place; [`StatsHandle::finished`] tells when it has ended.
 //!
 //! Invariants: the guest is polled by one thread at a time; a failure is recorded before the instance is dropped, so that
 //! a body that ends because its instance is gone is never mistaken for a complete one; the first failure recorded stands,
@@ -52,10 +52,10 @@ impl Call {
         request: http::Request<RequestBody>,
     ) -> Self {
         let shared = Arc::new(Shared::new(context.limits, context.log.clone()));
-        let engine = function.engine().clone();
-        let guest = Box::pin(guest::serve(function, context, request, shared.clone()));
+        let serving = guest::serve(function.clone(), context, request, shared.clone());
+        let guest = Box::pin(serving);
         Self {
-            driver: Driver::new(guest, shared, engine),
+            driver: Driver::new(guest, shared, function),
         }
     }
 
@@ -109,6 +109,15 @@ fn poll_head(driver: &mut Driver, cx: &mut Context<'_>) -> Poll<Result<HeadParts
         return Poll::Ready(Err(error));
     }
     match driver.shared.take_head() {
+        Some(Ok(response)) if response.status().is_informational() => {
+            driver.cancel(CallError::NoResponse {
+                reason: format!(
+                    "it answered with the status {}, after which another answer must follow",
+                    response.status().as_u16()
+                ),
+            });
+            Poll::Ready(Err(last_error(driver)))
+        }
         Some(Ok(response)) => Poll::Ready(Ok(response.into_parts())),
         Some(Err(code)) => {
             driver.cancel(CallError::NoResponse {

@@ -185,11 +185,16 @@ impl Streaming {
 
     /// The body has ended: because the guest ended it, or because the guest is gone.
     fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Frame<Bytes>, CallError>> {
+        // A guest that is gone has recorded why before its body ended; without that, the guest itself ended the body, and the answer is complete.
+        let is_complete = self.driver.shared.outcome().is_none();
         // Most guests return right after the end of their body; the others continue without a caller.
         if self.driver.poll(cx).is_pending() {
             self.driver.detach();
+            return None;
         }
         match self.driver.shared.outcome() {
+            // There was no place for what the guest still wanted to do.
+            Some(Err(CallError::Overloaded { .. })) if is_complete => None,
             Some(Err(error)) => Some(Err(error)),
             Some(Ok(())) | None => None,
         }
@@ -197,6 +202,14 @@ impl Streaming {
 }
 
 impl ResponseBody {
+    /// Ends a guest whose time is over, for a caller that did not poll the body until then because its client does not read.
+    pub fn expire(&mut self) {
+        if let Kind::Streaming(streaming) = &mut self.0 {
+            let limit = streaming.driver.shared.limits.timeout;
+            streaming.driver.cancel(CallError::Timeout { limit });
+        }
+    }
+
     /// The complete body if it is in memory, so that a gateway can send it with its length; `None` while it is streamed or
     /// has trailers.
     #[must_use]

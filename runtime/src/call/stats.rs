@@ -1,6 +1,8 @@
 //! Measurements of one call.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use fdn_core::InstanceId;
@@ -41,5 +43,14 @@ impl StatsHandle {
     #[must_use]
     pub fn snapshot(&self) -> CallStats {
         self.0.stats()
+    }
+
+    /// Waits until the guest has ended. For a guest that goes on after its answer: while the answer is read, its body waits for that.
+    pub async fn finished(&self) {
+        poll_fn(|cx| match self.0.outcome_or_wake(cx.waker()) {
+            Some(_) => Poll::Ready(()),
+            None => Poll::Pending,
+        })
+        .await;
     }
 }

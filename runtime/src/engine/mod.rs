@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fdn_core::{ByteSize, ClientPrefix, InstanceId};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 use wasmtime::component::Linker;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
@@ -16,6 +17,7 @@ use crate::artifact::VerifiedFiles;
 use crate::error::{EngineError, LoadError};
 use crate::function::Function;
 use crate::heavy::HeavyPool;
+use crate::outbound::{Lookups, Reach};
 use crate::state::GuestState;
 use crate::{ticker, trusted};
 
@@ -32,7 +34,7 @@ pub struct EngineOptions {
     pub max_memory: ByteSize,
     /// Background threads for guests that use more than a slice of CPU.
     pub heavy_threads: usize,
-    /// The most calls that can run in the background at the same time; one more fails as overloaded.
+    /// The most calls that can run in the background at the same time, three quarters of them of one function; one more fails as overloaded.
     pub heavy_calls: usize,
     /// The niceness of the background threads, 0 to 19 as in `nice`: how much they yield to the rest of the process.
     pub heavy_nice: i32,
@@ -89,6 +91,8 @@ struct Inner {
     linker: Linker<GuestState>,
     options: EngineOptions,
     private_networks: Arc<[ClientPrefix]>,
+    /// The lookups of all functions.
+    lookups: Arc<Semaphore>,
     key: String,
     warning: Option<String>,
     heavy: HeavyPool,
@@ -130,6 +134,7 @@ impl Engine {
             instance_base: Uuid::new_v4().as_u64_pair().0,
             instance_count: AtomicU64::new(0),
             private_networks: options.private_networks.clone().into(),
+            lookups: Lookups::of_all(),
             options,
         });
         inner.heavy.spawn_housekeeping(housekeeping(
@@ -226,9 +231,15 @@ impl Engine {
         &self.inner.wasmtime
     }
 
-    /// Non-public addresses that functions may reach nevertheless.
-    pub(crate) fn private_networks(&self) -> Arc<[ClientPrefix]> {
-        self.inner.private_networks.clone()
+    /// How the calls of one function reach the network.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach {
+            private: self.inner.private_networks.clone(),
+            lookups: Lookups::new(
+                self.inner.heavy.blocking().clone(),
+                self.inner.lookups.clone(),
+            ),
+        }
     }
 
     pub(crate) fn heavy(&self) -> &HeavyPool {

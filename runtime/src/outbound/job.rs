@@ -1,12 +1,13 @@
 //! One outbound request: name resolution, connection, and response.
 
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use fdn_core::InstanceId;
 use fdn_core::address::why_not_public;
 use fdn_core::api::LogStream;
-use fdn_core::{ClientPrefix, InstanceId};
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
@@ -19,7 +20,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
 use super::body::BoundedBody;
-use super::{Io, Permit, Sent};
+use super::{Io, Permit, Reach, Sent};
 use crate::call::Limits;
 use crate::log::LogSink;
 
@@ -74,8 +75,7 @@ impl Timeouts {
 /// One outbound request.
 pub(super) struct Job {
     pub(super) target: Target,
-    /// Non-public addresses that may be reached nevertheless: set by the operator, regardless of any manifest.
-    pub(super) private: Arc<[ClientPrefix]>,
+    pub(super) reach: Arc<Reach>,
     pub(super) log: Arc<dyn LogSink>,
     pub(super) instance: InstanceId,
     pub(super) timeouts: Timeouts,
@@ -145,7 +145,9 @@ impl Job {
     async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let mut last = Error::DestinationUnavailable;
         // Resolved once: the connection is made to an address that was checked, whatever the name resolves to afterwards.
-        for address in self.resolve(look_up).await? {
+        let Target { host, port, .. } = &self.target;
+        let found = self.reach.lookups.look_up(host, *port);
+        for address in self.resolve(found).await? {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
                     // Small requests should not wait for more data to be sent with them.
@@ -165,15 +167,16 @@ impl Job {
         Err(last)
     }
 
-    /// The addresses that may be connected to. If a name has permitted and refused addresses, only the permitted ones are used.
+    /// The addresses that may be connected to. If a name has permitted and refused addresses, only the permitted ones are used. `looked_up` finds
+    /// those of a name, and is not polled for an address.
     async fn resolve(
         &self,
-        look_up: impl AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+        looked_up: impl Future<Output = std::io::Result<Vec<SocketAddr>>>,
     ) -> Result<Vec<SocketAddr>, Error> {
         let Target { host, port, .. } = &self.target;
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, *port)],
-            Err(_) => look_up(host, *port).await.map_err(|_| Error::DnsError {
+            Err(_) => looked_up.await.map_err(|_| Error::DnsError {
                 rcode: None,
                 info_code: None,
             })?,
@@ -200,7 +203,11 @@ impl Job {
     }
 
     fn refusal_reason(&self, address: IpAddr) -> Option<&'static str> {
-        let is_named = self.private.iter().any(|prefix| prefix.contains(address));
+        let is_named = self
+            .reach
+            .private
+            .iter()
+            .any(|prefix| prefix.contains(address));
         why_not_public(address).filter(|_| !is_named)
     }
 
@@ -213,10 +220,6 @@ impl Job {
             .map_err(Error::Tls)?;
         Ok(Box::new(stream))
     }
-}
-
-async fn look_up(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
-    Ok(tokio::net::lookup_host((host, port)).await?.collect())
 }
 
 static TLS: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
@@ -239,10 +242,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use tokio::runtime::Handle;
 
     use super::*;
     use crate::log::MemoryLog;
+    use crate::outbound::Lookups;
 
     /// A job for `uri` on a node whose operator permits these prefixes.
     fn job(uri: &str, private: &[&str]) -> (Job, Arc<MemoryLog>) {
@@ -251,7 +255,10 @@ mod tests {
         let prefixes = private.iter().map(|text| text.parse().expect("a prefix"));
         let job = Job {
             target: target(uri).expect("a target"),
-            private: prefixes.collect(),
+            reach: Arc::new(Reach {
+                private: prefixes.collect(),
+                lookups: Lookups::new(Handle::current(), Lookups::of_all()),
+            }),
             log: log.clone(),
             instance: InstanceId::from_uuid(uuid::Uuid::nil()),
             timeouts: Timeouts::new(None, &Limits::default(), deadline),
@@ -289,7 +296,8 @@ mod tests {
             "http://localhost/",
         ] {
             let (job, log) = job(uri, &[]);
-            let found = job.resolve(look_up).await;
+            let Target { host, port, .. } = &job.target;
+            let found = job.resolve(job.reach.lookups.look_up(host, *port)).await;
             assert!(
                 matches!(found, Err(Error::DestinationIpProhibited)),
                 "{uri}: {found:?}"
@@ -302,21 +310,16 @@ mod tests {
     #[tokio::test]
     async fn a_name_is_looked_up_once_and_reached_where_it_was_checked() {
         let (job, _) = job("http://rebound.example:8080/", &[]);
-        let asked = Cell::new(0);
-        let answers = async |_: &str, port: u16| {
-            asked.set(asked.get() + 1);
-            // The answers of a resolver controlled by the function's owner: to the first query, and to the second.
-            let ip = ["93.184.216.34", "127.0.0.1"][asked.get() - 1];
-            Ok(vec![SocketAddr::new(ip.parse().expect("address"), port)])
-        };
-        let checked = job.resolve(answers).await.expect("a public address");
-        assert_eq!((checked, asked.get()), (vec![at("93.184.216.34:8080")], 1));
+        // A resolver controlled by the function's owner could answer a second query otherwise; but there is only this one lookup.
+        let answer = async { Ok(vec![at("93.184.216.34:8080")]) };
+        let checked = job.resolve(answer).await.expect("a public address");
+        assert_eq!(checked, [at("93.184.216.34:8080")]);
     }
 
     #[tokio::test]
     async fn of_a_name_only_the_addresses_that_may_be_reached_are_used() {
         let (job, log) = job("http://mixed.example/", &["10.1.0.0/16"]);
-        let answers = async |_: &str, _: u16| {
+        let answers = async {
             Ok([
                 "10.2.0.1:80",
                 "[::ffff:10.1.0.7]:80",
@@ -329,7 +332,7 @@ mod tests {
         let permitted = job.resolve(answers).await.expect("some");
         assert_eq!(permitted, [at("[::ffff:10.1.0.7]:80"), at("1.1.1.1:80")]);
         assert!(log.lines().is_empty());
-        let nothing = job.resolve(async |_: &str, _: u16| Ok(Vec::new())).await;
+        let nothing = job.resolve(async { Ok(Vec::new()) }).await;
         assert!(matches!(nothing, Err(Error::DestinationNotFound)));
     }
 

@@ -2,6 +2,7 @@
 
 mod body;
 mod job;
+mod lookup;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -22,6 +23,7 @@ use wasmtime_wasi_http::{
 use crate::call::{CallContext, Limits};
 use crate::log::LogSink;
 use job::{Job, Target, Timeouts};
+pub(crate) use lookup::Lookups;
 
 /// The most writes to a response or request body that wait for the other side. With fewer, a small answer in a few writes could not
 /// be finished in one go; with more, slow readers would hold more memory.
@@ -44,10 +46,17 @@ pub enum Network {
     Absent(Arc<AtomicBool>),
 }
 
+/// How the calls of a function reach the network.
+pub(crate) struct Reach {
+    /// Non-public addresses that may be reached nevertheless: set by the operator, regardless of any manifest.
+    pub(crate) private: Arc<[ClientPrefix]>,
+    pub(crate) lookups: Lookups,
+}
+
 /// The outbound policy of a call, and what it has sent so far.
 pub(crate) struct Hooks {
     network: Network,
-    private: Arc<[ClientPrefix]>,
+    reach: Arc<Reach>,
     allowed: Arc<BTreeSet<AllowedHost>>,
     log: Arc<dyn LogSink>,
     instance: InstanceId,
@@ -63,13 +72,13 @@ pub(crate) struct Hooks {
 impl Hooks {
     pub(crate) fn new(
         context: &CallContext,
-        private: Arc<[ClientPrefix]>,
+        reach: Arc<Reach>,
         instance: InstanceId,
         deadline: Instant,
     ) -> Self {
         Self {
             network: context.network.clone(),
-            private,
+            reach,
             allowed: context.allowed_hosts.clone(),
             log: context.log.clone(),
             instance,
@@ -180,7 +189,7 @@ impl WasiHttpHooks for Hooks {
             .subscribe();
         let job = Job {
             target,
-            private: self.private.clone(),
+            reach: self.reach.clone(),
             log: self.log.clone(),
             instance: self.instance,
             timeouts: Timeouts::new(options, &self.limits, self.deadline),

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use fdn_runtime::{CallError, Engine, EngineOptions};
 use fdn_testkit::components;
+use http_body_util::BodyExt as _;
 
-use super::{context, finish, get, load, load_into, until};
+use super::{context, context_with, finish, generous, get, load, load_into, system_lines, until};
 
 /// One thread for callers, as in an agent's gateway.
 #[tokio::test]
@@ -94,4 +95,43 @@ async fn dropping_the_body_ends_a_heavy_guest() {
     drop(response);
     until("the guest is gone", || engine.stats().heavy_calls == 0).await;
     until("and its instance", || engine.stats().live_instances == 0).await;
+}
+
+#[tokio::test]
+async fn a_guest_whose_body_nobody_polls_can_be_ended_at_its_timeout() {
+    let engine = Engine::new(EngineOptions {
+        max_instances: 10,
+        ..EngineOptions::default()
+    })
+    .expect("an engine");
+    let (context, log) = context_with(generous());
+    let call = load_into(&engine, &components::looping_midway()).call(context, get());
+    let response = call.response().await.expect("a head");
+    let mut body = response.into_body();
+    body.expire();
+    until("the guest is gone", || engine.stats().heavy_calls == 0).await;
+    let limit = generous().timeout;
+    let cut = body.collect().await.expect_err("a truncated body");
+    assert_eq!(cut, CallError::Timeout { limit });
+    assert_eq!(system_lines(&log), [cut.to_string()]);
+}
+
+#[tokio::test]
+async fn an_answer_is_complete_though_there_is_no_place_for_what_follows_it() {
+    let engine = Engine::new(EngineOptions {
+        max_instances: 10,
+        heavy_calls: 0,
+        ..EngineOptions::default()
+    })
+    .expect("an engine");
+    let function = load_into(&engine, &components::lingering(60_000));
+    let mut answer = finish(function.call(context(), get())).await;
+    for _ in 0..100 {
+        if answer.is_ok() {
+            break;
+        }
+        // On a busy machine even a light guest may need a place before it answers.
+        answer = finish(function.call(context(), get())).await;
+    }
+    assert_eq!(answer, Ok((200, Bytes::from_static(b"sent"))));
 }

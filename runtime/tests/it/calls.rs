@@ -175,6 +175,11 @@ async fn a_guest_that_fails_before_anything_was_sent_is_a_clean_error() {
         matches!(&error, Err(CallError::NoResponse { reason }) if reason.contains("InternalError")),
         "{error:?}"
     );
+    let interim = call(&components::status(103), context()).await;
+    assert!(
+        matches!(&interim, Err(CallError::NoResponse { reason }) if reason.contains("103")),
+        "{interim:?}"
+    );
 }
 
 #[tokio::test]

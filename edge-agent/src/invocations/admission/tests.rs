@@ -13,7 +13,16 @@ fn node(memory: u64, slots: u32, waiting: u32, wait: u64) -> Node {
     shared_node(memory, (slots, 100), waiting, wait)
 }
 
-fn shared_node(memory: u64, (slots, share): (u32, u8), waiting: u32, wait: u64) -> Node {
+fn shared_node(memory: u64, shared: (u32, u8), waiting: u32, wait: u64) -> Node {
+    reclaiming_node(memory, shared, (waiting, wait), Box::new(|| 0))
+}
+
+fn reclaiming_node(
+    memory: u64,
+    (slots, share): (u32, u8),
+    (waiting, wait): (u32, u64),
+    reclaim: Reclaim,
+) -> Node {
     let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
     let settings = AdmissionSettings {
         slots,
@@ -29,7 +38,7 @@ fn shared_node(memory: u64, (slots, share): (u32, u8), waiting: u32, wait: u64) 
         per_function: 10_000,
         ..QueueSettings::default()
     };
-    let admission = Admission::new(&settings, &queue, ledger, Box::new(|| 0), &metrics);
+    let admission = Admission::new(&settings, &queue, ledger, reclaim, &metrics);
     Node {
         admission: admission.expect("valid"),
         app: metrics.app(&"hello".parse().expect("app")),
@@ -164,18 +173,56 @@ async fn a_call_that_gives_up_leaves_no_trace_and_passes_the_turn_on() {
     );
 }
 
+/// The memory of sandboxes that are kept for reuse.
+#[derive(Clone, Default)]
+struct Idle(Arc<Mutex<Vec<MemoryReservation>>>);
+
+impl Idle {
+    fn keep(&self, memory: MemoryReservation) {
+        self.0.lock().expect("lock").push(memory);
+    }
+
+    fn reclaim(&self) -> Reclaim {
+        let idle = self.clone();
+        Box::new(move || {
+            let dropped = std::mem::take(&mut *idle.0.lock().expect("lock"));
+            dropped.len()
+        })
+    }
+}
+
+#[tokio::test]
+async fn sandboxes_that_become_idle_make_room_for_those_who_wait_already() {
+    let idle = Idle::default();
+    let node = reclaiming_node(4, (9, 100), (9, 60_000), idle.reclaim());
+    let function_queue = FunctionQueue::new(MebiBytes(1));
+    let mut running = Vec::new();
+    for _ in 0..4 {
+        running.push(node.enter(&function_queue).await.expect("room"));
+    }
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| Box::pin(node.enter(&function_queue)))
+        .collect();
+    for call in &mut waiting {
+        assert!(call.as_mut().now_or_never().is_none(), "memory is short");
+    }
+    // A call's sandbox is kept before its place is given back.
+    for (slot, memory) in running {
+        idle.keep(memory);
+        drop(slot);
+    }
+    for call in waiting {
+        assert!(call.now_or_never().expect("let in").is_ok());
+    }
+    assert_eq!(node.waiting(), 0);
+}
+
 #[tokio::test]
 async fn idle_sandboxes_are_dropped_before_anybody_waits_for_memory() {
-    let mut node = node(10, 9, 9, 60_000);
-    let idle = node
-        .admission
-        .ledger
-        .enter(MebiBytes(8))
-        .expect("room")
-        .memory;
-    let idle = Mutex::new(Some(idle));
-    node.admission.reclaim =
-        Box::new(move || usize::from(idle.lock().expect("lock").take().is_some()));
+    let idle = Idle::default();
+    let node = reclaiming_node(10, (9, 100), (9, 60_000), idle.reclaim());
+    let sandbox = node.admission.ledger.enter(MebiBytes(8)).expect("room");
+    idle.keep(sandbox.memory);
     let function_queue = FunctionQueue::new(MebiBytes(9));
     assert!(
         node.enter(&function_queue)

@@ -17,17 +17,19 @@ impl Inner {
         instance: Arc<dyn Instance>,
     ) {
         let limit = self.settings.resume_timeout.as_duration();
-        let result = match timeout(limit, instance.pause()).await {
-            Ok(Ok(())) => "paused",
+        let was_paused = match timeout(limit, instance.pause()).await {
+            Ok(Ok(())) => true,
             Ok(Err(failure)) => {
                 debug!(id = %instance.id(), %failure, "an instance was not paused");
-                "not_paused"
+                false
             }
-            Err(_) => "not_paused",
+            Err(_) => false,
         };
+        let result = if was_paused { "paused" } else { "not_paused" };
         self.metrics.pauses.with_label_values(&[result]).inc();
-        // Whatever the result, the instance's state says whether it can serve calls without being resumed.
-        let is_paused = *instance.state().borrow() == InstanceState::Paused;
+        // After a failure, the instance's state says whether it can serve calls without being resumed. After a success it may not say so yet:
+        // news of an instance on another node takes another way than the answer to the order.
+        let is_paused = was_paused || *instance.state().borrow() == InstanceState::Paused;
         self.with(|state, now| state.pool.paused(now, container, is_paused));
     }
 

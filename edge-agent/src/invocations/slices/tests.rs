@@ -49,12 +49,15 @@ impl Node {
 
     /// The agent's components, as after each of its starts.
     fn placer(&self) -> (LocalPlacer, Devices) {
+        self.placer_with(Resources::new(MilliCpu(1000), MebiBytes(1000)))
+    }
+
+    fn placer_with(&self, room: Resources) -> (LocalPlacer, Devices) {
         let devices = devices(self.folder.path());
         let node: fdn_core::NodeId = "n-1".parse().expect("node");
         let runtime = self
             .engine
             .runtime("eu-west".parse().expect("cluster"), node);
-        let room = Resources::new(MilliCpu(1000), MebiBytes(1000));
         let ledger = Ledger::new(room, 10);
         let placer = LocalPlacer::new(runtime, ledger, Duration::from_secs(60));
         (placer.with_devices(devices.clone()), devices)
@@ -147,6 +150,34 @@ async fn after_a_restart_what_runs_keeps_its_slices_and_the_rest_is_free() {
     let id = found[0].instance.id();
     placer.end(&[id].into()).await;
     drop(found);
+    given_back(&devices, 8192).await;
+}
+
+#[tokio::test]
+async fn what_no_longer_fits_gives_its_slices_back_once_it_is_gone() {
+    let node = Node::new();
+    let (placer, _) = node.placer();
+    let placed = place(&placer, &node).await.expect("room");
+    // The agent is killed, and has less memory to give afterwards.
+    std::mem::forget(placed);
+    let less = Resources::new(MilliCpu(1000), MebiBytes(5));
+    let (placer, devices) = node.placer_with(less);
+    node.engine.fail_stops(1);
+    assert_eq!(placer.adopt().await.expect("the engine answers"), 0);
+    given_back(&devices, 8192).await;
+    assert!(node.engine.alive().is_empty(), "free, because it is gone");
+}
+
+#[tokio::test]
+async fn one_on_a_failed_device_is_ended_although_the_engine_fails_at_first() {
+    let node = Node::new();
+    let (placer, devices) = node.placer();
+    let placed = place(&placer, &node).await.expect("room");
+    node.engine.fail_stops(1);
+    placer.end(&[placed.instance.id()].into()).await;
+    let state = placed.instance.state().borrow().clone();
+    assert!(state.exit().is_some(), "{state:?}");
+    drop(placed);
     given_back(&devices, 8192).await;
 }
 

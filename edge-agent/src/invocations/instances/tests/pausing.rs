@@ -94,3 +94,14 @@ async fn what_is_paused_when_the_agent_ends_is_woken_by_the_next_one() {
         200
     );
 }
+
+#[tokio::test]
+async fn one_whose_pause_is_not_heard_of_yet_is_woken_for_the_next_call() {
+    let rig = rig(settings()).await;
+    rig.engine.hide_pauses();
+    let (queue, id) = asleep(&rig).await;
+    let mut in_flight = rig.in_flight(&queue).await.expect("woken");
+    assert_eq!(in_flight.instance(), id);
+    let answer = in_flight.call(request()).await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+}
