@@ -50,7 +50,8 @@ pub(super) fn paced(payload: Payload, idle: Duration, late: Rc<Cell<bool>>) -> P
             Some((piece, (payload, pace)))
         }
     });
-    Payload::from(pieces.boxed_local())
+    // Readers may ask again after the end.
+    Payload::from(pieces.fuse().boxed_local())
 }
 
 #[cfg(test)]
