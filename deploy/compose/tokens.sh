@@ -2,6 +2,9 @@
 # Makes the cluster of one machine of deploy/compose.yml and a join token for it, each once: in a folder that no other machine sees, so that none can
 # join in another's place. Its user is `admin` with the first password.
 set -eu
+file=/var/lib/fdn/token
+# Made before: the first password may have been changed since, and logins that fail make the admin wait.
+[ ! -s "$file" ] || exit 0
 # A network of one host: nobody else reads it.
 until fdn login http://10.86.0.10:8600 --user admin --password-file /controller/admin.password; do
   sleep 1
@@ -13,5 +16,5 @@ case $CLUSTER in
 esac
 # Another of these may make it at the same moment: then this one is started again, and finds it.
 fdn cluster describe "$CLUSTER" > /dev/null 2>&1 || fdn cluster create "$CLUSTER" --region "$CLUSTER" --location "$place"
-file=/var/lib/fdn/token
-[ -s "$file" ] || { fdn "$ROLE" token --cluster "$CLUSTER" --ttl 168h > "$file.new" && mv "$file.new" "$file"; }
+fdn "$ROLE" token --cluster "$CLUSTER" --ttl 168h > "$file.new"
+mv "$file.new" "$file"

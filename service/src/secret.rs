@@ -116,7 +116,7 @@ pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
     if path.symlink_metadata().is_ok() {
         return Ok(false);
     }
-    let fresh = fresh_name(path);
+    let fresh = fresh_name(path).map_err(failed)?;
     create(&fresh, secret).map_err(failed)?;
     // Unlike a rename, a link replaces nothing.
     let linked = fs::hard_link(&fresh, path);
@@ -152,7 +152,7 @@ pub fn write(path: &Path, secret: &Secret) -> Result<(), ServiceError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
-    let fresh = fresh_name(path);
+    let fresh = fresh_name(path).map_err(failed)?;
     create(&fresh, secret).map_err(failed)?;
     fs::rename(&fresh, path).map_err(failed)?;
     // Who goes on believes the file written, such as one who seals data with a new key and forgets the old one.
@@ -166,12 +166,14 @@ fn file_error(path: &Path, source: &std::io::Error) -> ServiceError {
     }
 }
 
-/// A name beside `path` that no other process uses.
-fn fresh_name(path: &Path) -> PathBuf {
-    let fresh = path.with_extension(format!("new{}", std::process::id()));
-    // Of a process that had this number before.
-    drop(fs::remove_file(&fresh));
-    fresh
+/// A name beside `path` that nobody else uses, on whatever machine that shares the folder.
+fn fresh_name(path: &Path) -> std::io::Result<PathBuf> {
+    let mut suffix = [0; 8];
+    let random = SystemRandom::new().fill(&mut suffix);
+    random.map_err(|_| std::io::Error::other("the operating system gives no randomness"))?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{:016x}", u64::from_be_bytes(suffix)));
+    Ok(path.with_file_name(name))
 }
 
 fn create(path: &Path, secret: &Secret) -> std::io::Result<()> {

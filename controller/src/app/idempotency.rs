@@ -3,7 +3,7 @@
 //! A request with a key is recorded before it is carried out. The transaction that carries it out marks it as done (together with the audit
 //! entry, see [`crate::store::audit::audit_insert`]); the response is stored after that, sealed, since it may contain a secret. So a request is
 //! never carried out twice, wherever this process crashes: before the transaction, the request may start anew once its lease has expired; after
-//! it, a retry is told that the response is lost. One that takes longer than its lease may be begun again; from then on its transaction fails, see
+//! it, a retry is told that the response is lost. One that takes longer than its lease may be begun again; the transaction that commits second fails, see
 //! [`StoreError::Overtaken`].
 //!
 //! [`StoreError::Overtaken`]: crate::store::StoreError::Overtaken

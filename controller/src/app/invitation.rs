@@ -204,7 +204,7 @@ pub async fn accept(
         keep_session(state, &mut tx, session, None).await?;
         Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
     })?;
-    succeeded(state, user.as_str());
+    succeeded(state, user.as_str(), from);
     info!(%user, "an invitation was accepted");
     Ok(begun)
 }

@@ -181,7 +181,10 @@ pub async fn change_password(
         user: person.name.to_string(),
         password: change.current,
     };
-    let user = verify_credentials(state, request, address(actor), fdn_service::now()).await?;
+    let now = fdn_service::now();
+    let (user, permit) = verify_credentials(state, request, address(actor), now).await?;
+    // The new password needs one of its own.
+    drop(permit);
     let session = person.credential.session();
     let shown = (session, Some(user.password_hash.as_str()));
     write_password(state, actor, &person.name, change.password, shown).await

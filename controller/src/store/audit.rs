@@ -32,7 +32,8 @@ pub struct AuditEntry {
 /// Adds an entry. If the request has an idempotency key, it counts as carried out from then on.
 ///
 /// # Errors
-/// When the request was begun again under its idempotency key, so that this transaction must not be committed, or the database fails.
+/// When the request was begun twice under its idempotency key and the other one was carried out, so that this transaction must not be committed,
+/// or the database fails.
 pub async fn audit_insert(
     connection: &mut AnyConnection,
     entry: &AuditEntry,

@@ -46,9 +46,9 @@ pub enum StoreError {
     /// The address of the database is not valid.
     #[error("database.url is not valid: {0}")]
     Address(String),
-    /// The request that makes the change outlasted its lease, and was begun again under its idempotency key.
+    /// The request that makes the change was begun twice under its idempotency key, because one outlasted its lease, and the other one was carried out.
     #[error(
-        "the same request was begun again with this idempotency key, because this one took too long; nothing of this one was done"
+        "the same request was sent twice with this idempotency key, and the other one was carried out; nothing of this one was done"
     )]
     Overtaken,
     /// Usage or prices are inconsistent.

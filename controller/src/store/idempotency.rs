@@ -20,8 +20,8 @@ pub struct IdempotencyRow {
     pub answer: Option<Sealed>,
 }
 
-/// A request that was begun under a key. If the same one is begun again once its lease has expired, the times differ, and the earlier one can change
-/// nothing any more.
+/// A request that was begun under a key. If the same one is begun again once its lease has expired, the times differ; the one that commits first
+/// is carried out, and the other one changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BegunRequest {
     /// The key.
@@ -84,15 +84,18 @@ pub async fn idempotency_begin(
 /// Records that a request was carried out. Call it in the transaction that does so.
 ///
 /// # Errors
-/// When the same request was begun again meanwhile, so that this transaction must not be committed, or the database fails.
+/// When the same request was begun twice and the other one was carried out, so that this transaction must not be committed, or the database
+/// fails.
 pub async fn idempotency_done(
     connection: &mut AnyConnection,
     caller: &str,
     begun: &BegunRequest,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    // Who commits first has carried it out, even if it outlasted its lease: otherwise retries that come faster than a slow request ends would
+    // throw away the work of each other for ever.
     let done = sqlx::query(
-        "UPDATE idempotency SET done_at = $3 WHERE caller = $1 AND id = $2 AND created_at = $4",
+        "UPDATE idempotency SET done_at = $3, created_at = $4 WHERE caller = $1 AND id = $2 AND (done_at IS NULL OR created_at = $4)",
     )
     .bind(caller)
     .bind(&begun.key)
@@ -106,7 +109,7 @@ pub async fn idempotency_done(
     Ok(())
 }
 
-/// Stores the answer of a request, unless the same one was begun again.
+/// Stores the answer of a request, unless the same one was begun twice and the other one is carried out.
 ///
 /// # Errors
 /// When the database fails.

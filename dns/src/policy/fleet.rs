@@ -22,14 +22,6 @@ pub enum Family {
 }
 
 impl Family {
-    /// The other family.
-    pub(super) const fn other(self) -> Self {
-        match self {
-            Self::V4 => Self::V6,
-            Self::V6 => Self::V4,
-        }
-    }
-
     const fn has(self, addr: IpAddr) -> bool {
         match self {
             Self::V4 => addr.is_ipv4(),

@@ -264,22 +264,13 @@ impl<'a> Chooser<'a, '_> {
         choice(Pick::Dead(order), Reason::AllDead, span, near.looked_up)
     }
 
-    /// Whether the named clusters that hold the app, none of which is alive in this family, are alive in the other one or have no address of
-    /// this one: then nothing is dead, there is just no address. It does not depend on the client.
+    /// Whether the named clusters that hold the app have no address of this family, and at least one is known: then nothing is dead, there is just
+    /// no address. It does not depend on the client.
     fn lacks_family(&self) -> bool {
         let named = self.table.holders.named().into_iter().flatten();
         let mut known = named.filter_map(|id| self.fleet.index_of(id)).peekable();
-        if known.peek().is_none() {
-            return false;
-        }
-        let other = self.family.other();
-        let (mut is_live, mut lacks) = (false, true);
-        for index in known {
-            let cluster = self.fleet.cluster(index);
-            is_live |= !cluster.live(other).is_empty();
-            lacks &= cluster.all(self.family).is_empty();
-        }
-        is_live || lacks
+        let lacks = |index| self.fleet.cluster(index).all(self.family).is_empty();
+        known.peek().is_some() && known.all(lacks)
     }
 
     /// The choice's run of addresses, extended by neighbouring runs with the same choice.

@@ -29,6 +29,7 @@ use super::forward::ServedAt;
 use super::head::{self, Identity, Ids, Peer};
 use super::problem::ProblemResponse;
 use super::routes::{Route, Routes, Target};
+use super::stage::unloadable;
 use super::upload::{Pump, poll_pump, upload};
 use crate::apps::{Apps, Deployed, Sandboxes, Server};
 use crate::invocations::{Admission, Instances, Refused};
@@ -505,12 +506,13 @@ impl Gateway {
             .admission
             .enter(sandboxes.queue(), &deployed.metrics, || deployed.expected());
         let (slot, memory) = entered.await.map_err(|refused| self.refused(refused))?;
-        // The version of the route was loaded before; another one of its split may not be yet.
+        // The version of the route was loaded before; another one of its split may not be yet. That one alone is not served then: the others
+        // must go on.
         let late = ProblemResponse::of_call(ErrorCode::FunctionTimeout);
         let loaded = timeout(left(timeout_at), sandboxes.load(&self.metrics)).await;
         let function = loaded
             .map_err(|_| late)?
-            .map_err(|failure| self.unloadable(deployed, incoming.revision, &failure))?;
+            .map_err(|failure| unloadable(deployed, &failure))?;
         let meter = self.meter(deployed, incoming)?;
         let left = left(timeout_at);
         if left.is_zero() {

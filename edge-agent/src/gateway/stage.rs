@@ -30,20 +30,14 @@ pub(crate) struct StageRequest {
     pub(crate) payload: Payload,
 }
 
-impl Gateway {
-    /// Has a function version of an app's `revision` made anew because it cannot be loaded. Returns the answer for the call that needs it.
-    pub(super) fn unloadable(
-        &self,
-        deployed: &Deployed,
-        revision: Revision,
-        failure: &LoadError,
-    ) -> ProblemResponse {
-        let (app, stage, version) = (&deployed.app, &deployed.stage, deployed.version);
-        warn!(%app, ?stage, %version, %failure, "a deployed function cannot be loaded");
-        self.apps.broken(app, revision, deployed.digest);
-        NOT_READY
-    }
+/// Logs that a function version cannot be loaded. Returns the answer for the call that needs it.
+pub(super) fn unloadable(deployed: &Deployed, failure: &LoadError) -> ProblemResponse {
+    let (app, stage, version) = (&deployed.app, &deployed.stage, deployed.version);
+    warn!(%app, ?stage, %version, %failure, "a deployed function cannot be loaded");
+    NOT_READY
+}
 
+impl Gateway {
     /// Calls a stage's function on this node, or in an instance of this cluster.
     ///
     /// # Errors
@@ -56,7 +50,9 @@ impl Gateway {
     ) -> Result<Response<GatewayBody>, ProblemResponse> {
         let arrived = Instant::now();
         if let Err(failure) = deployed.load(&self.metrics).await {
-            return Err(self.unloadable(deployed, revision, &failure));
+            let answer = unloadable(deployed, &failure);
+            self.apps.broken(&deployed.app, revision, deployed.digest);
+            return Err(answer);
         }
         let identity = request.head.headers().get(fdn_core::api::header::IDENTITY);
         let identity =

@@ -267,7 +267,7 @@ async fn a_client_that_does_not_read_holds_its_call_until_the_timeout_only() {
     settings.apps.warm_call = false;
     let agent = network.agent(settings).await;
     let brief = Manifest {
-        timeout: fdn_core::DurationMs::from_millis(500),
+        timeout: fdn_core::DurationMs::from_secs(3),
         // More than the buffers of a connection take.
         response_limit: ByteSize::from_mib(256),
         ..Manifest::default()

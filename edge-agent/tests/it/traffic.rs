@@ -3,7 +3,7 @@
 use fdn_core::manifest::Manifest;
 use fdn_core::policy::traffic::{Share, Sticky};
 use fdn_core::policy::{GatewaySpec, Traffic};
-use fdn_core::{Digest, ErrorCode, VersionNumber};
+use fdn_core::{ErrorCode, VersionNumber};
 use fdn_edge_agent::Agent;
 use fdn_testkit::components;
 use reqwest::StatusCode;
@@ -135,36 +135,5 @@ async fn a_call_may_name_its_version_where_that_is_allowed() {
     let answer = call.send().await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(problem(answer).await.code, ErrorCode::CredentialsMissing);
-    agent.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_version_of_a_split_that_cannot_be_loaded_is_made_anew() {
-    let network = Network::start().await;
-    let agent = network.agent(network.settings("eu-west-1")).await;
-    let (one, two) = (components::hello("one"), components::hello("two"));
-    network.controller.store(&one);
-    network.controller.store(&two);
-    // Versions of an app that has another primary cluster are loaded at their first call.
-    let old = network.desired("hello", 1, &one, Manifest::default(), false);
-    let mut both = network.desired("hello", 2, &two, Manifest::default(), false);
-    let revision = both.revision;
-    let spec = both.spec.as_mut().expect("there");
-    spec.functions.extend(old.spec.expect("there").functions);
-    *spec.gateway = split(&[(1, 100), (2, 0)], Sticky::None, false);
-    network.demand(both).await;
-    let ready = |phase: &fdn_core::message::AppPhase| *phase == fdn_core::message::AppPhase::Ready;
-    network.until_phase("hello", revision, ready).await;
-    let folder = network.folder.path().join("eu-west-1/cache/compiled");
-    let compiled = std::fs::read_dir(folder)
-        .expect("a folder")
-        .find_map(|entry| {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name()?.to_str()?;
-            let is_it = name.starts_with(&Digest::of(&one).hex()) && name.ends_with(".cwasm");
-            is_it.then_some(path)
-        });
-    std::fs::remove_file(compiled.expect("a compiled file")).expect("removed");
-    network.until_text(&agent, "hello", "one").await;
     agent.stop().await;
 }

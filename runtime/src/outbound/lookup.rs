@@ -13,8 +13,9 @@ use tokio::sync::Semaphore;
 
 /// The most lookups of all functions at once.
 const ALL: usize = 256;
-/// The most lookups of one function at once.
-const OF_FUNCTION: usize = 8;
+/// The most lookups of one function at once: each request to a name needs one, so this bounds how many names a function can ask for in the time
+/// that one is looked up.
+const OF_FUNCTION: usize = 64;
 
 /// The lookups of one function.
 pub(crate) struct Lookups {

@@ -10,6 +10,7 @@ use fdn_core::api::LoginRequest;
 use fdn_core::{NetworkRole, SessionId, TenantRole, Timestamp, UserName};
 use fdn_service::secret::{self, Secret};
 use sqlx::AnyConnection;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::{info, warn};
 
 pub use password::{hash_chosen, hash_password, hash_unknown};
@@ -41,7 +42,7 @@ pub struct NewSession {
     pub session: SessionRow,
 }
 
-/// Checks name and password, and counts failures.
+/// Checks name and password, and counts failures. Returns the permit with which the password was hashed as well.
 ///
 /// # Errors
 /// When they are wrong, there were too many failures, or the store fails.
@@ -50,7 +51,7 @@ pub(super) async fn verify_credentials(
     request: LoginRequest,
     address: IpAddr,
     now: Timestamp,
-) -> Result<UserRow, Error> {
+) -> Result<(UserRow, OwnedSemaphorePermit), Error> {
     let LoginRequest {
         user: name,
         password,
@@ -70,13 +71,13 @@ pub(super) async fn verify_credentials(
     // Those who had their turn meanwhile may have failed. The permit is kept until this one is counted: of any number of guesses at once, no more
     // than there are permits get by.
     check_throttle(state, &name, address, fdn_service::now())?;
-    let (user, _permit) = check(permit, found, password).await?;
+    let (user, permit) = check(permit, found, password).await?;
     let Some(user) = user else {
         failed(state, &name, address, fdn_service::now());
         return Err(wrong());
     };
-    succeeded(state, &name);
-    Ok(user)
+    succeeded(state, &name, address);
+    Ok((user, permit))
 }
 
 fn count(state: &State, result: &str) {
@@ -109,9 +110,9 @@ pub(super) fn failed(state: &State, user: &str, address: IpAddr, now: Timestamp)
     warn!(%address, "a login failed");
 }
 
-/// Counts a successful login, and resets the failures of its user.
-pub(super) fn succeeded(state: &State, user: &str) {
-    state.logins.succeeded(user);
+/// Counts a successful login, and resets the failures of its user, there and elsewhere.
+pub(super) fn succeeded(state: &State, user: &str, address: IpAddr) {
+    state.logins.succeeded(user, address);
     count(state, "ok");
 }
 
@@ -131,7 +132,8 @@ pub async fn login(
     actor: &Actor,
 ) -> Result<NewSession, Error> {
     let now = fdn_service::now();
-    let user = verify_credentials(state, request, address(actor), now).await?;
+    // Kept until the session is stored: of any number of logins, no more than there are permits wait for the store with a connection each.
+    let (user, _permit) = verify_credentials(state, request, address(actor), now).await?;
     let who = (&user.info.name, Some(user.password_hash.as_str()));
     begin_session(state, who, kind, actor, now).await
 }

@@ -29,6 +29,8 @@ pub struct Logins {
 enum Key {
     Address(IpAddr),
     User(String),
+    /// A user's failures from an address: what a login of this user takes off those of the address.
+    Both(IpAddr, String),
     /// Unknown tokens and cookies from an address. They are counted separately: a tool that keeps using an old token must keep nobody from
     /// logging in.
     Tokens(IpAddr),
@@ -78,6 +80,7 @@ impl Logins {
             Key::Address(_) => (self.settings.login_attempts, window),
             Key::User(_) => (self.settings.login_attempts, window.min(WAIT_MAX)),
             Key::Tokens(_) => (self.settings.token_attempts, window.min(WAIT_MAX)),
+            Key::Both(..) => return Duration::ZERO,
         };
         let Some(beyond) = failure.count.checked_sub(attempts) else {
             return Duration::ZERO;
@@ -86,7 +89,8 @@ impl Logins {
     }
 
     pub(super) fn failed(&self, user: &str, address: IpAddr, now: Timestamp) {
-        self.count_failure(Self::keys(user, address), now);
+        let both = Key::Both(address, user.to_owned());
+        self.count_failure(Self::keys(user, address).into_iter().chain([both]), now);
     }
 
     /// Checks that a token from this address may be looked up now.
@@ -117,7 +121,7 @@ impl Logins {
         let mut failures = lock(&self.failures);
         let window = self.settings.login_window.as_duration();
         for key in keys {
-            if !failures.contains_key(&key) && failures.len() >= self.settings.login_tracked.max(2)
+            if !failures.contains_key(&key) && failures.len() >= self.settings.login_tracked.max(3)
             {
                 let oldest = failures
                     .iter()
@@ -141,10 +145,15 @@ impl Logins {
         }
     }
 
-    /// Forgets the failures of a user who logged in. Those of the address stay: whoever guesses the passwords of others must not get rid of them
-    /// by logging in as themselves.
-    pub(super) fn succeeded(&self, user: &str) {
-        lock(&self.failures).remove(&Key::User(user.to_owned()));
+    /// Forgets the failures of a user who logged in, also those that count for the address. Other failures of the address stay: whoever guesses
+    /// the passwords of others must not get rid of them by logging in as themselves.
+    pub(super) fn succeeded(&self, user: &str, address: IpAddr) {
+        let mut failures = lock(&self.failures);
+        failures.remove(&Key::User(user.to_owned()));
+        let own = failures.remove(&Key::Both(address, user.to_owned()));
+        if let (Some(own), Some(all)) = (own, failures.get_mut(&Key::Address(address))) {
+            all.count = all.count.saturating_sub(own.count);
+        }
     }
 }
 
@@ -199,17 +208,17 @@ mod tests {
             "the user counts"
         );
         assert_eq!(logins.wait("other", address(2), NOW), Duration::ZERO);
-        logins.succeeded("admin");
+        logins.failed("other", address(1), NOW);
+        logins.succeeded("other", address(1));
         assert_eq!(
-            logins.wait("admin", address(2), NOW),
-            Duration::ZERO,
-            "the user's failures are forgotten"
-        );
-        assert_eq!(
-            logins.wait("admin", address(1), NOW),
+            logins.wait("other", address(1), NOW),
             Duration::from_secs(2),
-            "the address' are not"
+            "who logs in takes only what is theirs off the address"
         );
+        logins.succeeded("admin", address(1));
+        for n in [1, 2] {
+            assert_eq!(logins.wait("admin", address(n), NOW), Duration::ZERO);
+        }
     }
 
     #[test]
