@@ -40,17 +40,18 @@ async fn of_a_request_that_was_begun_twice_one_is_carried_out(backend: Backend) 
         idempotency: Some(begun.clone()),
         ..Actor::named("ann")
     };
-    let make = async |begun: &BegunRequest| {
+    // Of different names: one that is taken would be refused, whoever has carried out what.
+    let make = async |begun: &BegunRequest, name: &str| {
         let wish = CreateKey {
-            name: "a".parse().expect("a name"),
+            name: name.parse().expect("a name"),
             ttl: None,
         };
         let app = "shop".parse().expect("app");
         policy::create_key(state, DEFAULT_TENANT, &by(begun), &app, &wish, now).await
     };
     // The slow one commits first, and counts.
-    make(&first).await.expect("carried out");
-    let Err(late) = make(&second).await else {
+    make(&first, "a").await.expect("carried out");
+    let Err(late) = make(&second, "b").await else {
         panic!("it is carried out already");
     };
     assert_eq!(late.code().as_str(), "FDN-2015", "{late}");
