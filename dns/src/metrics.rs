@@ -107,12 +107,14 @@ const CODES: [(ResponseCode, &str); 8] = [
     (ResponseCode::BADVERS, "BADVERS"),
     (ResponseCode::NotAuth, "NOTAUTH"),
 ];
+/// The label of all other codes.
+const OTHER_CODE: &str = "other";
 
 /// The name of a code in metrics and logs.
 #[must_use]
 pub fn rcode_label(code: ResponseCode) -> &'static str {
     let known = CODES.iter().find(|(known, _)| *known == code);
-    known.map_or("other", |(_, label)| label)
+    known.map_or(OTHER_CODE, |(_, label)| label)
 }
 
 #[derive(Debug, Default)]
@@ -174,11 +176,12 @@ pub struct Metrics {
     pub transfers: TransferMetrics,
 }
 
-/// The counters of all types, codes and transports, nested in this order.
+/// The counters of all types, codes ([`CODES`], then all others) and transports, nested in this order.
 fn by_label(queries: &IntCounterVec) -> Vec<IntCounter> {
-    let mut counters = Vec::with_capacity(KINDS.len() * CODES.len() * TRANSPORTS.len());
+    let codes = CODES.map(|(_, label)| label);
+    let mut counters = Vec::with_capacity(KINDS.len() * (codes.len() + 1) * TRANSPORTS.len());
     for kind in KINDS {
-        for (_, code) in CODES {
+        for code in codes.into_iter().chain([OTHER_CODE]) {
             for transport in TRANSPORTS {
                 counters.push(queries.with_label_values(&[kind, code, transport]));
             }
@@ -319,8 +322,9 @@ impl Metrics {
         let code = CODES
             .iter()
             .position(|(known, _)| *known == code)
-            .unwrap_or(3);
-        let index = (kind as usize * CODES.len() + code) * TRANSPORTS.len() + transport as usize;
+            .unwrap_or(CODES.len());
+        let row = kind as usize * (CODES.len() + 1) + code;
+        let index = row * TRANSPORTS.len() + transport as usize;
         self.queries[index].inc();
     }
 

@@ -190,6 +190,12 @@ def user(unit):
     return re.search(r"useradd --system --home-dir (\S+) --shell (\S+) (\S+)", (ROOT / "deploy/systemd" / unit).read_text()).groups()
 
 
+def folders(unit):
+    """Folders that a unit's head makes, as packages.toml has them."""
+    lines = re.findall(r"^#   install -d -o (\S+) -g (\S+) -m (\S+) (.+)$", (ROOT / "deploy/systemd" / unit).read_text(), re.M)
+    return [[path, owner, group, mode] for owner, group, mode, paths in lines for path in paths.split()]
+
+
 def life(out, later, machine, told):
     """Packages come by the bundle's script, are upgraded, removed, installed again and purged."""
     with tarfile.open(one(out, "fdn-bundle", ".tar")) as archive:
@@ -206,7 +212,10 @@ def life(out, later, machine, told):
         home, shell, _ = user(f"{name}.service")
         entry = machine.sh(f"getent passwd {account}").strip().split(":")
         must(entry[5:] == [home, shell], f"{name}: its user is {entry}")
-        settings = package.described()[name]["settings"]
+        described = package.described()[name]
+        others = [folder for folder in folders(f"{name}.service") if folder not in described["folders"]]
+        must(not others, f"{name}: the head of its unit makes folders otherwise than its package: {others}")
+        settings = described["settings"]
         machine.sh(f"{name} --config {settings['folder']}/{settings['file']}.sample --check-config")
         must(not machine.sh(f"ls /etc/systemd/system/*.wants/{name}.service 2>/dev/null || true"), f"{name} is enabled before it has settings")
     # An agent's user may join, and cannot touch what is another's.

@@ -455,7 +455,15 @@ def ways(objects):
 
 
 # What is given besides, and what changes then.
-UPGRADES = [([], []), (["--set", "controllers.settings.workers=4"], ["configmaps/fdn-controller", "statefulsets/fdn-controller"])]
+UPGRADES = [
+    ([], []),
+    (["--set", "controllers.settings.workers=4"], ["configmaps/fdn-controller", "statefulsets/fdn-controller"]),
+    # Machines read the authorities when they start; controllers do not need them.
+    (
+        ["--set", "centre.ca=-----BEGIN CERTIFICATE-----"],
+        ["configmaps/fdn-controller", "configmaps/fdn-dns", "configmaps/fdn-edge-agent", "daemonsets/fdn-edge-agent", "statefulsets/fdn-dns"],
+    ),
+]
 
 
 def upgrades(helm, objects):

@@ -10,6 +10,8 @@
     reason = "figures are printed, that is what this program is for"
 )]
 
+#[path = "../../tests/it/alone.rs"]
+mod alone;
 mod child;
 mod world;
 
@@ -116,16 +118,13 @@ fn mib(bytes: u64) -> f64 {
 fn cold(dir: &Path, world: World) {
     let (listen, admin) = (fdn_testkit::ports::local(), fdn_testkit::ports::local());
     let config = dir.join("dns.toml");
-    let text = format!(
-        "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n[log]\nfilter = \"error\"\n\
-         [broker]\nurl = \"amqp://nobody@127.0.0.1:1/%2f\"\n[health]\nfall = 1000000\n",
-        dir.display().to_string()
-    );
-    std::fs::write(&config, text).expect("written");
+    alone::join(dir);
+    std::fs::write(&config, alone::config(dir, listen, admin)).expect("written");
     let begun = Instant::now();
     let mut process = Command::new("taskset")
         .args(["-c", "0", env!("CARGO_BIN_EXE_fdn-dns"), "--config"])
         .arg(&config)
+        .env("FDN_LOG", "error")
         .stdout(Stdio::null())
         .spawn()
         .expect("started");

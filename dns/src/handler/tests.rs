@@ -117,6 +117,14 @@ impl Bench {
     fn ask(&self, message: &Message) -> Message {
         Message::from_vec(&self.raw(message, Transport::Udp)).expect("decoded")
     }
+
+    fn metrics(&self) -> String {
+        let mut text = Vec::new();
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut text)
+            .expect("metrics");
+        String::from_utf8(text).expect("text")
+    }
 }
 
 fn subnet_of(message: &Message) -> Option<Vec<u8>> {
@@ -236,11 +244,7 @@ fn of_one_query_in_16_the_lengths_of_the_bound_prefix_and_of_the_scope_are_count
             .datagram(&packet, from, Instant::now(), &mut out);
         assert!(answered);
     }
-    let mut text = Vec::new();
-    let encoder = TextEncoder::new();
-    let gathered = bench.registry.gather();
-    encoder.encode(&gathered, &mut text).expect("metrics");
-    let text = String::from_utf8(text).expect("text");
+    let text = bench.metrics();
     for (name, family, le, count) in [
         ("matched_prefix", "ipv4", "0", 1),
         ("matched_prefix", "ipv4", "23", 1),
@@ -400,17 +404,39 @@ fn queries_are_counted_by_type_code_and_transport() {
         bench.responder.respond(b"short", from, Transport::Udp),
         None
     );
-    let mut text = Vec::new();
-    TextEncoder::new()
-        .encode(&bench.registry.gather(), &mut text)
-        .expect("metrics");
-    let text = String::from_utf8(text).expect("text");
+    // A code that no answer has today.
+    let metrics = bench.responder.metrics();
+    metrics.query(QueryKind::A, ResponseCode::YXDomain, Transport::Udp);
+    let text = bench.metrics();
     for line in [
         r#"fdn_dns_queries_total{rcode="NOERROR",transport="udp",type="A"} 1"#,
         r#"fdn_dns_queries_total{rcode="NOERROR",transport="tcp",type="A"} 1"#,
         r#"fdn_dns_queries_total{rcode="NXDOMAIN",transport="udp",type="AAAA"} 1"#,
+        r#"fdn_dns_queries_total{rcode="other",transport="udp",type="A"} 1"#,
+        r#"fdn_dns_queries_total{rcode="SERVFAIL",transport="udp",type="A"} 0"#,
         r#"fdn_dns_answers_total{cluster="eu-west"} 2"#,
         "fdn_dns_ignored_total 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_transfer_that_is_refused_is_counted_once() {
+    let bench = bench(1);
+    let name = Name::from_ascii("nobody.fn.test.").expect("name");
+    let key = Arc::new(tsig::Key::new(&name, tsig::Algorithm::Sha256, b"secret"));
+    let request = query("fn.test.", RecordType::AXFR);
+    let mut packet = request.to_vec().expect("encoded");
+    Session::begin(key).sign(&mut packet, u64::from(seconds()));
+    let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+    let replies = bench.responder.replies(&packet, from, Transport::Tcp);
+    assert_eq!(replies.len(), 1);
+    assert_eq!(replies[0][3] & 15, ResponseCode::NotAuth.low());
+    let text = bench.metrics();
+    for line in [
+        r#"fdn_dns_queries_total{rcode="NOTAUTH",transport="tcp",type="other"} 1"#,
+        r#"fdn_dns_signed_requests_denied_total{reason="BADKEY"} 1"#,
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }

@@ -120,7 +120,7 @@ impl Responder {
         }
     }
 
-    /// The answer to a validly signed transfer request; `None` if the packet is not one.
+    /// The answer to a signed transfer request, which is refused if the signature is not valid; `None` if the packet is not one.
     fn transfer(
         &self,
         packet: &[u8],
@@ -141,7 +141,11 @@ impl Responder {
             return None;
         }
         let now = seconds();
-        let session = self.session(packet, &scan, (transport, now)).ok()??;
+        let session = match self.session(packet, &scan, (transport, now)) {
+            Ok(session) => session?,
+            // This is the answer: checked once more elsewhere, the request would be counted twice.
+            Err(denied) => return Some(vec![denied.bytes]),
+        };
         let request = Request::from_bytes(decodable(packet, &scan, start), from, Protocol::Tcp);
         let request = request.ok()?;
         let context = RequestContext {

@@ -6,14 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use fdn_core::enrol::{Machine, NodeAddresses, Role};
 use fdn_core::feed::{Frame, Report};
 use fdn_core::message::{AppBindings, BindingsDesired, ClusterSpec, Message, NetworkDesired};
-use fdn_core::{DurationMs, GeoPoint, Revision, Timestamp};
+use fdn_core::{DurationMs, GeoPoint, Revision};
 use fdn_dns::{Dns, Settings};
-use fdn_link::join::{Identity, Joined};
 use fdn_link::{Body, Connection, ControllerLink, Feed, FeedEvent, LinkError};
-use fdn_service::pki::{Authority, Bearer, NodeKey, Subject};
 use fdn_testkit::wait;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
@@ -121,43 +118,6 @@ fn frame(message: Message) -> Frame {
         Message::TxtDesired(one) => Frame::Txt(one),
         other => panic!("not for DNS servers: {other:?}"),
     }
-}
-
-/// Turns a data directory into that of a DNS server that joined a network whose controllers are unreachable.
-pub(crate) fn join(dir: &Path) {
-    let (now, name) = (fdn_service::now(), "dns-1".parse().expect("a name"));
-    let end = Timestamp(now.get() + 86_400_000);
-    let identity = Identity::below(dir);
-    identity.prepare().expect("a folder");
-    let authority = Authority::create(now, end).expect("an authority");
-    let key = NodeKey::read_or_create(&identity.key).expect("a key");
-    let subject = Subject {
-        bearer: Bearer::Machine(Machine {
-            role: Role::Dns,
-            cluster: "eu-west".parse().expect("cluster"),
-            name,
-        }),
-        addresses: Vec::new(),
-        names: Vec::new(),
-    };
-    let issued = authority.issue(&subject, &key.public(), now, end);
-    let issued = issued.expect("a certificate");
-    std::fs::write(&identity.ca, authority.certificate()).expect("written");
-    std::fs::write(&identity.certificate, issued.certificate).expect("written");
-    let here = SocketAddr::from(([127, 0, 0, 1], 1));
-    let joined = Joined {
-        controllers: vec!["127.0.0.1:1".to_owned()],
-        controller: "http://127.0.0.1:1".to_owned(),
-        ca_file: None,
-        proxy: None,
-        addresses: NodeAddresses {
-            gateway: here,
-            admin: here,
-            peer: None,
-            names: Vec::new(),
-        },
-    };
-    joined.write(&identity).expect("written");
 }
 
 /// A server, its controller and its data directory.

@@ -284,7 +284,7 @@ async fn over_https_a_certificate_of_another_authority_fails_and_the_log_says_so
 
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
-    crate::common::join(dir.path());
+    crate::alone::join(dir.path());
     let text = over_https(dir.path(), listen, admin, &ours.authority());
     std::fs::write(&file, text).expect("written");
     let program = Program::new(

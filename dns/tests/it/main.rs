@@ -1,5 +1,6 @@
 //! The DNS server over real sockets, queried with an independent client (`dig`) and with hand-made messages.
 
+mod alone;
 mod certificates;
 mod common;
 mod controller;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fdn_testkit::process::Program;
 use fdn_testkit::{ports, wait};
 
+use crate::alone::{config, join};
 use crate::common::{Fixture, dig, get};
 
 const EXE: &str = env!("CARGO_BIN_EXE_fdn-dns");
@@ -139,7 +140,7 @@ async fn the_questions_that_are_asked_for_are_logged_without_addresses() {
     dns.stop().await;
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
-    crate::common::join(dir.path());
+    join(dir.path());
     let text = format!(
         "{}[query_log]\none_in = 1\n",
         config(dir.path(), listen, admin)
@@ -193,20 +194,12 @@ async fn the_questions_that_are_asked_for_are_logged_without_addresses() {
     process.stop(Duration::from_secs(30)).expect("stopped");
 }
 
-fn config(dir: &Path, listen: u16, admin: u16) -> String {
-    format!(
-        "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n\
-         [health]\nfall = 1000\n",
-        dir.display().to_string()
-    )
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_health_check_asks_the_process_that_runs() {
     let dir = tempfile::tempdir().expect("folder");
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
-    crate::common::join(dir.path());
+    join(dir.path());
     std::fs::write(&file, config(dir.path(), listen, admin)).expect("written");
     let path = file.display().to_string();
     let check = || run(&["--config", &path, "--check-health"]);
@@ -246,7 +239,7 @@ async fn once_it_listens_no_thread_has_capabilities() {
     let dir = tempfile::tempdir().expect("folder");
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
-    crate::common::join(dir.path());
+    join(dir.path());
     std::fs::write(&file, config(dir.path(), listen, admin)).expect("written");
     let program = Program::new(EXE, ["--config".into(), file.into_os_string()]);
     let mut process = program.start(&dir.path().join("log")).expect("started");
@@ -294,7 +287,7 @@ async fn killed_and_started_again_with_everybody_away_it_answers_from_disk() {
     dns.stop().await;
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
-    crate::common::join(dir.path());
+    join(dir.path());
     std::fs::write(&file, config(dir.path(), listen, admin)).expect("written");
     let program = Program::new(EXE, ["--config".into(), file.into_os_string()]);
     let admin = SocketAddr::from(([127, 0, 0, 1], admin));
