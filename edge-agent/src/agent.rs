@@ -363,12 +363,14 @@ impl Shared {
             Some(connection) => connection,
             None => connect(&settings, &metrics, centre_stop.clone())?,
         };
-        let engine = machine.engine.clone();
+        let (engine, sandboxes) = (machine.engine.clone(), Arc::clone(&ledger));
         let admission = Admission::new(
             &settings.admission,
             &settings.queue,
             Arc::clone(&ledger),
-            Box::new(move || engine.drop_idle()),
+            Box::new(move |lacking| {
+                engine.drop_idle_holding(lacking.get(), |held| sandboxes.held_by(held).get())
+            }),
             &metrics,
         )?;
         Ok(Self {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use crate::call::{Call, CallContext, RequestBody};
+use crate::call::{Call, CallContext, RequestBody, ResourceGuard};
 use crate::engine::Engine;
 use crate::guest::Instance;
 use crate::heavy::FunctionPlaces;
@@ -66,6 +66,30 @@ impl Function {
         };
         // Releasing memory takes a while and needs no lock.
         drop(expired);
+    }
+
+    /// When each idle instance that holds something was last used, and how much it holds.
+    pub(crate) fn idle_holding(
+        &self,
+        held: &impl Fn(&ResourceGuard) -> u64,
+    ) -> Vec<(Instant, u64)> {
+        let idle = self.idle();
+        let all = idle
+            .iter()
+            .map(|instance| (instance.idle_since(), instance.holds(held)));
+        all.filter(|(_, holds)| *holds > 0).collect()
+    }
+
+    /// Drops the idle instances that hold something and were not used after `last`. Returns how many there were.
+    pub(crate) fn drop_idle_holding(
+        &self,
+        last: Instant,
+        held: &impl Fn(&ResourceGuard) -> u64,
+    ) -> usize {
+        let goes =
+            |instance: &mut Instance| instance.idle_since() <= last && instance.holds(held) > 0;
+        let dropped: Vec<Instance> = self.idle().extract_if(.., goes).collect();
+        dropped.len()
     }
 
     /// The places of the background that its calls hold.

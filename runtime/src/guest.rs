@@ -27,11 +27,7 @@ pub(crate) struct Instance {
     env: Arc<[(String, String)]>,
     served: u32,
     idle_since: Instant,
-    /// CancelOnDrop last, once the memory is free.
-    #[allow(
-        dead_code,
-        reason = "held, not read: given back when the instance is dropped"
-    )]
+    /// Dropped last, once the memory is free.
     resource_guard: Option<ResourceGuard>,
 }
 
@@ -42,6 +38,11 @@ fn hooks(function: &Function, context: &CallContext, id: InstanceId, shared: &Sh
 impl Instance {
     pub(crate) fn idle_since(&self) -> Instant {
         self.idle_since
+    }
+
+    /// How much it holds of what `held` finds in what it occupies.
+    pub(crate) fn holds(&self, held: &impl Fn(&ResourceGuard) -> u64) -> u64 {
+        self.resource_guard.as_ref().map_or(0, held)
     }
 
     /// Whether it may serve a call of this context.

@@ -16,7 +16,8 @@ use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -25,7 +26,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::link::{CONNECTION_WINDOW, Links, Peer, WINDOW};
+use crate::link::{CONNECTION_WINDOW, Links, Peer, WINDOW, unwelcome};
 
 /// The prefix of the paths of such requests.
 pub const PREFIX: &str = "/fdn.peer.v1/";
@@ -52,8 +53,8 @@ pub type StillWelcome = Arc<dyn Fn() -> bool + Send + Sync>;
 /// What a node does for other nodes, and which ones it talks to.
 pub trait Peers: Send + Sync + 'static {
     /// Whether to talk to a node with this certificate (DER): by streams, and by requests in both directions; `None` if not. The authority's
-    /// signature has been verified. What is returned is asked for everything that the node begins on the connection: a connection may
-    /// outlast the permission.
+    /// signature has been verified. What is returned is asked for everything that the node begins on the connection, and every second while it
+    /// is open: a connection does not outlast the permission.
     fn welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> Option<StillWelcome>;
 
     /// Answers a request under [`PREFIX`]. The future is dropped when the other side no longer wants the answer.
@@ -101,6 +102,21 @@ pub struct PeerConnection {
     pub closer: CancellationToken,
 }
 
+/// Runs what belongs to a client's connection until that is closed: open requests would otherwise keep it until they have ended.
+#[derive(Clone, Debug)]
+pub struct UntilClosed(pub CancellationToken);
+
+impl<F> Executor<F> for UntilClosed
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let closed = self.0.clone();
+        tokio::spawn(async move { closed.run_until_cancelled(future).await });
+    }
+}
+
 impl PeerDialer {
     pub(crate) const fn new(links: Arc<Links>) -> Self {
         Self(links)
@@ -130,17 +146,17 @@ impl PeerDialer {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let Some(source) = &self.0.tls else {
-            return self.handshake(stream).await;
+            return self.handshake(stream, None).await;
         };
         let connector = TlsConnector::from(source.current().client);
         let stream = connector
             .connect(ServerName::from(address.ip()), stream)
             .await?;
         match self.0.identify(stream.get_ref().1.peer_certificates()) {
-            Some(Peer { identity, .. })
-                if identity.node == *node && identity.cluster == self.0.cluster =>
+            Some(peer)
+                if peer.identity.node == *node && peer.identity.cluster == self.0.cluster =>
             {
-                self.handshake(stream).await
+                self.handshake(stream, Some(peer)).await
             }
             Some(_) | None => Err(PeerError::Identity {
                 wanted: node.clone(),
@@ -151,9 +167,11 @@ impl PeerDialer {
     async fn handshake(
         &self,
         io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Option<Peer>,
     ) -> Result<PeerConnection, PeerError> {
         let keep_alive = self.0.settings.timing.keep_alive.as_duration();
-        let (sender, connection) = Builder::new(TokioExecutor::new())
+        let closer = self.0.stop.child_token();
+        let (sender, connection) = Builder::new(UntilClosed(closer.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -163,7 +181,6 @@ impl PeerDialer {
             .keep_alive_while_idle(true)
             .handshake(TokioIo::new(io))
             .await?;
-        let closer = self.0.stop.child_token();
         let closed = closer.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -173,6 +190,7 @@ impl PeerDialer {
                     }
                 }
                 () = closed.cancelled() => {}
+                () = unwelcome(peer.as_ref()) => {}
             }
             closed.cancel();
         });

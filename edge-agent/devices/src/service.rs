@@ -134,14 +134,15 @@ impl Devices {
         Ok(self.grants(&bound?))
     }
 
-    /// The grants of a binding; computed again after a restart of the agent, since the MPS daemon may have come or gone.
+    /// The grants of a binding; computed again after a restart of the agent, since the MPS daemon may have come or gone. A device that is not known
+    /// any more is not taken for a simulated one: its instance must not start without it.
     #[must_use]
     pub fn grants(&self, bound: &Binding) -> Vec<DeviceGrant> {
         let kind = self
             .status()
             .into_iter()
             .find(|device| bound.devices.contains(&device.id))
-            .map_or(DeviceKind::Simulated, |device| device.kind);
+            .map_or(DeviceKind::Gpu, |device| device.kind);
         let mps = Mps::detect(&self.shared.settings);
         grants(bound, kind, mps.as_ref())
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fdn_core::{Coded, ErrorCode, InstanceId};
+use tokio::sync::watch;
 
 use crate::log::LogLine;
 use crate::runtime::Kind;
@@ -111,7 +112,41 @@ pub enum StartError {
     /// The engine failed.
     #[error("the engine failed while the instance was started")]
     Engine(#[from] RuntimeError),
+    /// It did not start, and something of it is still there: what was reserved for it is not free yet.
+    #[error("{error}")]
+    Remains {
+        /// Why it did not start.
+        error: Box<StartError>,
+        /// What is still there.
+        remains: Remains,
+    },
 }
+
+/// What a failed start left, which is being removed.
+#[derive(Clone, Debug)]
+pub struct Remains(watch::Receiver<()>);
+
+impl Remains {
+    /// Remains that are gone once the sender is dropped.
+    #[must_use]
+    pub fn new() -> (watch::Sender<()>, Self) {
+        let (there, remains) = watch::channel(());
+        (there, Self(remains))
+    }
+
+    /// Resolves once nothing is left.
+    pub async fn gone(mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
+impl PartialEq for Remains {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.same_channel(&other.0)
+    }
+}
+
+impl Eq for Remains {}
 
 fn last_line(log: &[LogLine]) -> String {
     log.last().map_or_else(String::new, |line| {
@@ -125,6 +160,7 @@ impl StartError {
     pub fn log(&self) -> &[LogLine] {
         match self {
             Self::Exited { log, .. } | Self::NotReady { log, .. } => log,
+            Self::Remains { error, .. } => error.log(),
             Self::ImageMissing { .. }
             | Self::ImageInvalid { .. }
             | Self::Unsupported { .. }
@@ -138,6 +174,7 @@ impl StartError {
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
+            Self::Remains { error, .. } => error.label(),
             Self::ImageMissing { .. } => "image_missing",
             Self::ImageInvalid { .. } => "image_invalid",
             Self::Unsupported { .. } => "unsupported",
@@ -160,6 +197,7 @@ impl Coded for StartError {
             Self::NoRoom { .. } => ErrorCode::Overloaded,
             Self::Exited { .. } | Self::NotReady { .. } => ErrorCode::InstanceNotStarted,
             Self::Engine(error) => error.code(),
+            Self::Remains { error, .. } => error.code(),
         }
     }
 }

@@ -6,7 +6,8 @@
 //! should run or whether there is room for it: the node's ledger has reserved its resources before [`Runtime::start`].
 //!
 //! Rules for every implementation:
-//! - `start` returns when the instance answers, or with the reason and the last log lines; nothing is left behind then;
+//! - `start` returns when the instance answers, or with the reason and the last log lines; nothing is left behind then, or the error says so
+//!   ([`StartError::Remains`]);
 //! - a call that failed says whether the instance may have seen the request ([`CallFailure`]);
 //! - everything that outlives this process carries its owner (cluster and node) and is found again by `adopt`, and nothing
 //!   of another owner is ever touched;
@@ -31,7 +32,7 @@ pub mod wasm;
 
 pub use body::{Body, BoxError, Request, Response, empty_body, full_body};
 pub use call::{CallFailure, CallGuard, CallOver};
-pub use error::{InstanceError, RuntimeError, StartError};
+pub use error::{InstanceError, Remains, RuntimeError, StartError};
 pub use instance::Instance;
 pub use link::LinkLimits;
 pub use link::health::HealthChecks;

@@ -107,8 +107,9 @@ pub trait Runtime: Send + Sync + fmt::Debug {
 
     /// Starts an instance and returns when it answers.
     ///
-    /// The id must be new: an existing id gives [`StartError::Exists`]. After an error nothing of the instance is left.
-    /// Dropping the future leaves nothing either, though perhaps a moment later.
+    /// The id must be new: an existing id gives [`StartError::Exists`]. After an error nothing of the instance is left, except that after
+    /// [`StartError::Remains`] the caller must hold what it has reserved until the remains are gone. Dropping the future leaves nothing either,
+    /// though perhaps a moment later.
     ///
     /// # Errors
     /// Every way in which a start can fail, with the instance's last log lines if it wrote any.

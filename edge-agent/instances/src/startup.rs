@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::InstanceId;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-use crate::error::{RuntimeError, StartError};
+use crate::error::{Remains, RuntimeError, StartError};
 use crate::link::{HttpLink, health};
 use crate::log::LogTail;
 use crate::runtime::Kind;
@@ -77,7 +77,8 @@ pub(crate) trait Starter: Send + Sync + 'static {
 }
 
 /// Starts an instance on a separate task, so that no order is ever interrupted: otherwise something could be created of which nobody
-/// knows. A start whose future was dropped is undone when it next waits. A failure is told once nothing is left of the start.
+/// knows. A start whose future was dropped is undone when it next waits. A failure is told once it was tried to undo the start: as
+/// [`StartError::Remains`] if something is left, which may stay for as long as the engine does not answer.
 pub(crate) async fn start<S: Starter>(
     starter: Arc<S>,
     spec: StartSpec,
@@ -89,14 +90,19 @@ pub(crate) async fn start<S: Starter>(
     let (reply, answer) = oneshot::channel();
     tokio::spawn(async move {
         let (mut made, mut waiter) = (None, StartWaiter(reply));
-        let started = starter.launch(&spec, &mut made, &mut waiter).await;
-        if started.is_err() {
-            undo(starter, id, made.as_deref()).await;
+        let launched = starter.launch(&spec, &mut made, &mut waiter).await;
+        let failure = match launched {
+            Err(error) => Some((error, waiter.0)),
             // Perhaps nobody waits for it any more.
-            drop(waiter.0.send(started));
-        } else if waiter.0.send(started).is_err() {
-            undo(starter, id, made.as_deref()).await;
-        }
+            Ok(started) => match waiter.0.send(Ok(started)) {
+                Ok(()) => return,
+                Err(_) => None,
+            },
+        };
+        let undone = starter.roll_back(id, made.as_deref()).await;
+        let remains = failure.and_then(|(error, reply)| tell(error, reply, undone.is_ok()));
+        undo(starter, id, made.as_deref(), undone).await;
+        drop(remains);
     });
     answer.await.unwrap_or_else(|_| {
         Err(StartError::Engine(RuntimeError::Unusable {
@@ -106,10 +112,32 @@ pub(crate) async fn start<S: Starter>(
     })
 }
 
-/// Undoes a start, again and again until nothing is left of it or the runtime is dropped. Until then its id is taken, and whoever waits for the
-/// outcome holds the room that is still in use.
-async fn undo<S: Starter>(starter: Arc<S>, id: InstanceId, made: Option<&S::Instance>) {
-    let mut undone = starter.roll_back(id, made).await;
+/// Tells why a start failed. Returns what to drop once nothing is left of it, if something is.
+fn tell<T>(
+    error: StartError,
+    reply: oneshot::Sender<Result<T, StartError>>,
+    undone: bool,
+) -> Option<watch::Sender<()>> {
+    let (there, remains) = Remains::new();
+    let (error, there) = if undone {
+        (error, None)
+    } else {
+        let error = Box::new(error);
+        (StartError::Remains { error, remains }, Some(there))
+    };
+    // Perhaps nobody waits for it any more.
+    drop(reply.send(Err(error)));
+    there
+}
+
+/// Goes on with undoing a start, of which the first attempt ended like this, until nothing is left of it or the runtime is dropped. Until then
+/// its id is taken.
+async fn undo<S: Starter>(
+    starter: Arc<S>,
+    id: InstanceId,
+    made: Option<&S::Instance>,
+    mut undone: Result<(), RuntimeError>,
+) {
     let runtime = Arc::downgrade(&starter);
     drop(starter);
     let mut pause = FIRST_PAUSE;
@@ -284,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_when_nothing_is_left_and_the_id_is_taken_until_then() {
+    async fn a_failure_is_told_although_something_is_left_and_the_id_is_taken_until_it_is_gone() {
         let starter = Arc::new(Scripted {
             fail: true,
             stuck: Mutex::new(2),
@@ -292,7 +320,14 @@ mod tests {
         });
         starter.go.notify_one();
         let failed = start(starter.clone(), spec()).await;
-        assert!(failed.is_err());
+        let Err(StartError::Remains { error, remains }) = failed else {
+            panic!("something is left: {failed:?}");
+        };
+        assert_eq!(*error, abandoned());
+        assert_eq!(*starter.stuck.lock().unwrap(), 1, "it was tried");
+        let again = start(starter.clone(), spec()).await;
+        assert!(matches!(again, Err(StartError::Exists { .. })), "{again:?}");
+        remains.gone().await;
         assert_eq!(*starter.stuck.lock().unwrap(), 0, "tried again");
         assert!(starter.left.lock().unwrap().is_empty());
     }
@@ -306,6 +341,10 @@ mod tests {
         });
         starter.go.notify_one();
         let failed = start(starter, spec()).await;
-        assert!(failed.is_err(), "it is told all the same");
+        let Err(StartError::Remains { remains, .. }) = failed else {
+            panic!("something is left: {failed:?}");
+        };
+        // Nobody tries any more.
+        remains.gone().await;
     }
 }

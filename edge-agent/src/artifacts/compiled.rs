@@ -112,8 +112,7 @@ impl CompiledSource {
             code.write(&piece).await?;
         }
         code.finish(&head.code).await?;
-        let (digest, engine) = (head.code, engine.to_owned());
-        blocking(move || incoming.store(&digest, &engine)).await??;
+        incoming.store(&head.code, engine).await?;
         Ok(head.size)
     }
 

@@ -64,18 +64,17 @@ enum Failure {
 }
 
 impl Partial {
-    async fn create(digest: Digest, size: u64, path: PathBuf) -> Result<Self, PrepareError> {
-        let file = File::create(&path)
-            .await
-            .map_err(|source| PrepareError::Disk {
-                path: path.clone(),
-                source,
-            })?;
+    /// Not on another thread: there it would still be created after the download was aborted, and stay.
+    fn create(digest: Digest, size: u64, path: PathBuf) -> Result<Self, PrepareError> {
+        let file = std::fs::File::create(&path).map_err(|source| PrepareError::Disk {
+            path: path.clone(),
+            source,
+        })?;
         Ok(Self {
             digest,
             size,
             path,
-            file,
+            file: File::from_std(file),
             length: 0,
             hash: DigestBuilder::default(),
         })
@@ -95,8 +94,8 @@ impl Partial {
         }
     }
 
-    async fn restart(&mut self) -> Result<(), PrepareError> {
-        *self = Self::create(self.digest, self.size, self.path.clone()).await?;
+    fn restart(&mut self) -> Result<(), PrepareError> {
+        *self = Self::create(self.digest, self.size, self.path.clone())?;
         Ok(())
     }
 
@@ -114,7 +113,8 @@ impl Partial {
         Ok(())
     }
 
-    /// Verifies the complete file and gives it its final name.
+    /// Verifies the complete file and gives it its final name: as the last thing and not on another thread, so that whoever aborts the download
+    /// finds either no such file or one that the caller has been told of.
     async fn finish(&mut self, to: &Path) -> Result<(), PrepareError> {
         let found = std::mem::take(&mut self.hash).finish();
         if found != self.digest {
@@ -123,7 +123,7 @@ impl Partial {
         let synced = async {
             self.file.flush().await?;
             self.file.sync_all().await?;
-            tokio::fs::rename(&self.path, to).await
+            std::fs::rename(&self.path, to)
         };
         synced.await.map_err(|error| self.disk(error))
     }
@@ -136,7 +136,7 @@ impl Fetcher {
     /// When the controller refuses or sends something else, or the disk fails.
     pub async fn fetch(&self, digest: Digest, size: u64, to: &Path) -> Result<(), PrepareError> {
         let leftover = Leftover(to.with_extension("part"));
-        let mut partial = Partial::create(digest, size, leftover.0.clone()).await?;
+        let mut partial = Partial::create(digest, size, leftover.0.clone())?;
         self.attempts(&mut partial, to).await
     }
 
@@ -156,7 +156,7 @@ impl Fetcher {
                 return Err(error);
             }
             if matches!(error, PrepareError::Corrupt { .. }) {
-                partial.restart().await?;
+                partial.restart()?;
             }
             debug!(%error, attempt, "a fetch is tried again");
             tokio::time::sleep(pause).await;
@@ -171,7 +171,7 @@ impl Fetcher {
         let answer = self.request(partial).await;
         let answer = answer.map_err(|error| broken(error.to_string()))?;
         let (head, mut body) = answer.into_parts();
-        check_head(&head, partial).await?;
+        check_head(&head, partial)?;
         loop {
             let next = tokio::time::timeout(self.silence, body.frame()).await;
             let next = next.map_err(|_| broken(format!("nothing came for {:?}", self.silence)))?;
@@ -206,7 +206,7 @@ impl Fetcher {
 }
 
 /// Checks that the response continues the partial file.
-async fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> {
+fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> {
     match head.status {
         StatusCode::PARTIAL_CONTENT => {
             let expected = format!("bytes {}-", partial.length);
@@ -219,7 +219,7 @@ async fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> 
             ))
         }
         // The server does not support ranges and sends the whole artifact.
-        StatusCode::OK if partial.length > 0 => partial.restart().await.map_err(Failure::GiveUp),
+        StatusCode::OK if partial.length > 0 => partial.restart().map_err(Failure::GiveUp),
         StatusCode::OK => Ok(()),
         status => {
             let error = PrepareError::Answer {
@@ -243,7 +243,7 @@ mod tests {
     use fdn_link::ControllerLink;
     use futures::StreamExt as _;
     use http_body::Frame;
-    use http_body_util::{BodyExt as _, StreamBody};
+    use http_body_util::{BodyExt as _, Full, StreamBody};
     use tokio::sync::mpsc;
 
     use super::*;
@@ -267,6 +267,63 @@ mod tests {
                 StreamBody::new(first.chain(rest)).boxed_unsync(),
             ))
         }
+    }
+
+    /// Sends a whole artifact.
+    struct Whole(&'static [u8]);
+
+    #[async_trait]
+    impl ControllerLink for Whole {
+        async fn send(&self, _request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+            let body = Full::new(Bytes::from_static(self.0));
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            Ok(Response::new(body))
+        }
+    }
+
+    #[test]
+    fn wherever_a_download_is_aborted_it_leaves_nothing_on_disk() {
+        // With one thread for the disk, what waits for it is done in order.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        let fetcher = Fetcher {
+            centre: Arc::new(Whole(b"xy")),
+            silence: Duration::from_secs(3600),
+            attempts: 1,
+        };
+        let done_after = async |polls: usize| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (digest, to) = (Digest::of(b"xy"), folder.path().join("x.wasm"));
+            let disk = async || {
+                let done = tokio::task::spawn_blocking(|| ()).await;
+                done.expect("it does nothing");
+            };
+            let mut fetching = Box::pin(fetcher.fetch(digest, 2, &to));
+            let mut done = false;
+            for poll in 0..polls {
+                if poll > 0 {
+                    disk().await;
+                }
+                done = futures::poll!(fetching.as_mut()).is_ready();
+                if done {
+                    break;
+                }
+            }
+            drop(fetching);
+            disk().await;
+            let files = std::fs::read_dir(folder.path()).expect("a folder").count();
+            assert_eq!(files, usize::from(done), "aborted after {polls} polls");
+            done
+        };
+        runtime.block_on(async {
+            let mut polls = 1;
+            while !done_after(polls).await {
+                polls += 1;
+            }
+        });
     }
 
     #[tokio::test]

@@ -33,6 +33,7 @@ pub use share::Machine;
 
 use crate::error::{Error, PrepareError};
 use crate::metrics::Metrics;
+use share::Adopted;
 
 /// What the cache is made of.
 #[derive(Clone)]
@@ -406,8 +407,9 @@ impl Inner {
             kept: false,
         };
         let (machine, to) = (self.parts.machine.clone(), path.clone());
-        let adopted = blocking(move || machine.adopt(digest, &to)).await?
-            && self.verify(&path).await?.is_ok();
+        // What another thread makes has a temporary name there, and its final one only here: it would still appear after this was aborted.
+        let adopted = blocking(move || machine.adopt(digest, &to)).await?;
+        let adopted = adopted.is_some_and(Adopted::publish) && self.verify(&path).await?.is_ok();
         if !adopted && !self.take_compiled(digest, &path).await? {
             let slot = self.compile_slots.acquire().await;
             let slot = slot.map_err(|_| PrepareError::Internal("compiling was stopped".into()))?;

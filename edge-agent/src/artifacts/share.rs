@@ -51,20 +51,46 @@ impl Machine {
         self.state().files.insert(digest, path.to_owned());
     }
 
-    /// Links another agent's compiled file, with its checksum, to `path`. `false` if there is none.
-    pub(super) fn adopt(&self, digest: Digest, path: &Path) -> bool {
-        let Some(other) = self.state().files.get(&digest).cloned() else {
-            return false;
-        };
+    /// Links another agent's compiled file, with its checksum, beside `path`, where [`Adopted::publish`] moves it. `None` if there is none. Blocks.
+    pub(super) fn adopt(&self, digest: Digest, path: &Path) -> Option<Adopted> {
+        let other = self.state().files.get(&digest).cloned()?;
         if other == path {
-            return false;
+            return None;
         }
-        let linked = link_or_copy(&checksum(&other), &checksum(path))
-            .and_then(|()| link_or_copy(&other, path));
+        let adopted = Adopted {
+            temporary: path.with_extension("adopted"),
+            path: path.to_owned(),
+        };
+        let linked = link_or_copy(&checksum(&other), &checksum(&adopted.temporary))
+            .and_then(|()| link_or_copy(&other, &adopted.temporary));
         if linked.is_err() {
             self.state().files.remove(&digest);
+            return None;
         }
-        linked.is_ok()
+        Some(adopted)
+    }
+}
+
+/// Another agent's compiled file under a temporary name. Unless it is published, nothing is left of it.
+pub(super) struct Adopted {
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl Adopted {
+    /// Gives it and its checksum their final names. `false` if that fails.
+    pub(super) fn publish(self) -> bool {
+        std::fs::rename(checksum(&self.temporary), checksum(&self.path))
+            .and_then(|()| std::fs::rename(&self.temporary, &self.path))
+            .is_ok()
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        for left in [checksum(&self.temporary), self.temporary.clone()] {
+            drop(std::fs::remove_file(left));
+        }
     }
 }
 
@@ -95,4 +121,29 @@ fn link_or_copy(from: &Path, to: &Path) -> std::io::Result<()> {
         _ => {}
     }
     std::fs::hard_link(from, to).or_else(|_| std::fs::copy(from, to).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_adopted_is_published_whole_or_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let adopted = || {
+            let adopted = Adopted {
+                temporary: folder.path().join("x.adopted"),
+                path: folder.path().join("x.cwasm"),
+            };
+            for file in [checksum(&adopted.temporary), adopted.temporary.clone()] {
+                std::fs::write(file, "x").expect("written");
+            }
+            adopted
+        };
+        let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+        drop(adopted());
+        assert_eq!(files(), 0);
+        assert!(adopted().publish());
+        assert_eq!(files(), 2);
+    }
 }

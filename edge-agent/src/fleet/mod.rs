@@ -76,6 +76,20 @@ impl Fleet {
         self.view.subscribe()
     }
 
+    /// Resolves once a certificate is revoked; at once if it is already.
+    pub async fn revoked(&self, serial: &str) {
+        let mut views = self.subscribe();
+        // The sender is this one's own.
+        drop(views.wait_for(|view| view.is_revoked(serial)).await);
+    }
+
+    /// Resolves once a certificate is revoked that was not revoked before.
+    pub async fn revocation(&self, serial: &str) {
+        let mut views = self.subscribe();
+        drop(views.wait_for(|view| !view.is_revoked(serial)).await);
+        drop(views.wait_for(|view| view.is_revoked(serial)).await);
+    }
+
     /// Applies decisions; `true` if they are newer than those held. They are on disk before they take effect.
     ///
     /// # Errors

@@ -64,6 +64,22 @@ fn the_newest_counts_and_survives_a_restart() {
     );
 }
 
+#[tokio::test]
+async fn a_revocation_is_heard_of_by_who_was_there_before_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let state = folder.path().join("state");
+    let fleet = Fleet::open(state, node(), TlsSettings::default()).expect("opened");
+    let mut revoked = Box::pin(fleet.revocation("ab"));
+    assert!(futures::poll!(revoked.as_mut()).is_pending());
+    fleet.apply(desired(1, &[], &["cd"])).expect("kept");
+    assert!(futures::poll!(revoked.as_mut()).is_pending(), "another one");
+    fleet.apply(desired(2, &[], &["ab"])).expect("kept");
+    assert!(futures::poll!(revoked.as_mut()).is_ready());
+    let mut late = Box::pin(fleet.revocation("ab"));
+    assert!(futures::poll!(late.as_mut()).is_pending(), "it was before");
+    fleet.revoked("ab").await;
+}
+
 #[test]
 fn a_node_whose_own_certificate_is_revoked_was_removed() {
     let view = |serial: Option<&str>| {

@@ -220,7 +220,7 @@ impl Queue {
 
     /// Admits waiting calls in the queue's order while there is room. Sandboxes that have become idle make room for them.
     fn dispatch(&self) {
-        while self.admit() && self.reclaim() > 0 {}
+        while self.admit() && self.reclaim(MebiBytes(0)) > 0 {}
     }
 
     /// Admits waiting calls; returns whether the next one lacks only memory.
@@ -262,15 +262,23 @@ impl Queue {
         lacks > MebiBytes(0)
     }
 
-    /// Drops idle sandboxes, which are only an optimization; returns how many. Never called under the lock: each sandbox that is dropped runs
-    /// `dispatch`. Only one run takes place at a time, so that these do not nest; it goes on until it has seen what every other one asked for.
-    fn reclaim(&self) -> usize {
+    /// Drops idle sandboxes, which are only an optimization, as many as the next waiting call lacks memory for, or if none waits for it, a call of
+    /// `newcomer` memory; returns how many. Never called under the lock: each sandbox that is dropped runs `dispatch`. Only one run takes place
+    /// at a time, so that these do not nest; it goes on until it has seen what every other one asked for.
+    fn reclaim(&self, newcomer: MebiBytes) -> usize {
         if self.reclaims.fetch_add(1, Ordering::AcqRel) > 0 {
             return 0;
         }
         let (mut dropped, mut seen) = (0, 1);
         loop {
-            dropped += (self.reclaim)();
+            let wanted = match self.ledger.wanted() {
+                MebiBytes(0) => newcomer,
+                wanted => wanted,
+            };
+            let lacking = wanted.saturating_sub(self.ledger.free());
+            if lacking > MebiBytes(0) {
+                dropped += (self.reclaim)(lacking);
+            }
             let ended =
                 self.reclaims
                     .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire);
@@ -311,8 +319,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Frees memory by dropping idle sandboxes; returns how many were dropped.
-type Reclaim = Box<dyn Fn() -> usize + Send + Sync>;
+/// Frees this much memory by dropping idle sandboxes, the least recently used first and no more than it takes; none if all of them together hold
+/// less. Returns how many were dropped.
+type Reclaim = Box<dyn Fn(MebiBytes) -> usize + Send + Sync>;
 
 /// Controls which calls may run on the node.
 pub struct Admission {
@@ -425,8 +434,9 @@ impl Admission {
         if function_queue.memory > self.ledger.capacity().memory_mib {
             return Err(Refused::TooLarge);
         }
-        if self.ledger.has_place()
-            && self.queue.reclaim() > 0
+        // While others wait, it would not get what it frees.
+        if !self.ledger.is_full()
+            && self.queue.reclaim(function_queue.memory) > 0
             && let Some(permit) = self.ledger.enter(function_queue.memory)
         {
             return Ok(permit);

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fdn_core::{MebiBytes, MilliCpu, Resources};
+use fdn_runtime::ResourceGuard;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -198,6 +199,19 @@ impl Ledger {
         MebiBytes(self.instances.load(Ordering::Relaxed))
     }
 
+    /// The memory that is free.
+    pub(super) fn free(&self) -> MebiBytes {
+        self.capacity.memory_mib.saturating_sub(self.held())
+    }
+
+    /// The memory of this node that an idle sandbox holds: a process may have sandboxes of several nodes.
+    #[must_use]
+    pub fn held_by(&self, sandbox: &ResourceGuard) -> MebiBytes {
+        let reservation = sandbox.downcast_ref::<MemoryReservation>();
+        let own = reservation.filter(|reservation| std::ptr::eq(&*reservation.ledger, self));
+        MebiBytes(own.map_or(0, |reservation| reservation.memory))
+    }
+
     /// The CPU held by instances.
     #[must_use]
     pub fn cpu_held(&self) -> MilliCpu {
@@ -344,27 +358,41 @@ impl Ledger {
             return Err(short(cpu));
         }
         self.instances.fetch_add(memory, Ordering::Relaxed);
-        Ok(InstanceReservation {
+        Ok(self.reserved(resources))
+    }
+
+    /// Reserves as much of the resources of an instance that does not fit as is free.
+    pub(super) fn reserve_rest(self: &Arc<Self>, resources: Resources) -> InstanceReservation {
+        let (cpu, memory) = (resources.cpu_milli.get(), resources.memory_mib.get());
+        let limit = self.capacity.cpu_milli.get();
+        let free = |held: u64| cpu.min(limit.saturating_sub(held));
+        let held = self
+            .cpu
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+                Some(held + free(held))
+            });
+        let cpu = free(held.unwrap_or_else(|held| held));
+        let limit = self.capacity.memory_mib.get();
+        let free = |word: u64| memory.min(limit.saturating_sub(word & MEMORY_MASK));
+        let word = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+                Some(word + free(word))
+            });
+        let memory = free(word.unwrap_or_else(|word| word));
+        self.instances.fetch_add(memory, Ordering::Relaxed);
+        self.reserved(Resources::new(MilliCpu(cpu), MebiBytes(memory)))
+    }
+
+    /// What an instance holds, once it is counted.
+    fn reserved(self: &Arc<Self>, resources: Resources) -> InstanceReservation {
+        InstanceReservation {
             ledger: Arc::clone(self),
             resources,
             slices: None,
             part: None,
             guards: Vec::new(),
-        })
-    }
-
-    /// Reserves what is free of the resources of an instance that does not fit; `None` if that was taken meanwhile.
-    pub(super) fn reserve_rest(
-        self: &Arc<Self>,
-        resources: Resources,
-    ) -> Option<InstanceReservation> {
-        let cpu = self.capacity.cpu_milli.saturating_sub(self.cpu_held());
-        let memory = self.capacity.memory_mib.saturating_sub(self.held());
-        let (cpu, memory) = (
-            resources.cpu_milli.min(cpu),
-            resources.memory_mib.min(memory),
-        );
-        self.reserve(Resources::new(cpu, memory)).ok()
+        }
     }
 
     /// Like [`Ledger::reserve`], but waits until stopping instances have released enough. The caller must bound the wait.
@@ -485,9 +513,11 @@ mod tests {
                         assert!(ledger.held() <= MebiBytes(64));
                         let cpu = MilliCpu(memory.get());
                         let reservation = ledger.reserve(Resources::new(cpu, memory));
+                        // Something is always held of what does not fit, be it nothing.
+                        let rest = ledger.reserve_rest(Resources::new(cpu, memory));
                         assert!(ledger.cpu_held() <= MilliCpu(64));
                         assert!(ledger.held() <= MebiBytes(64));
-                        drop((permit, reservation));
+                        drop((permit, reservation, rest));
                     }
                 })
             })

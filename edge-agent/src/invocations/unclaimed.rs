@@ -66,7 +66,17 @@ async fn start(
     if let Some(prepared) = runtime.take_precreated(&spec) {
         spec.description.id = prepared;
     }
-    let instance = runtime.start(spec).await?;
+    let instance = match runtime.start(spec).await {
+        Err(StartError::Remains { error, remains }) => {
+            // Why it failed is told now: the engine may take long to remove what is left.
+            tokio::spawn(async move {
+                remains.gone().await;
+                drop(reservation);
+            });
+            return Err((*error).into());
+        }
+        started => started?,
+    };
     Ok(Placed {
         instance,
         reservation,
@@ -95,6 +105,7 @@ impl Drop for Unclaimed {
 #[cfg(test)]
 mod tests {
     use fdn_core::{InstanceId, MebiBytes, MilliCpu, Resources};
+    use fdn_instances::Remains;
     use fdn_instances::fake::{FakeEngine, FakeProgram};
     use uuid::Uuid;
 
@@ -131,5 +142,38 @@ mod tests {
         assert!(engine.alive().is_empty(), "free, because it is gone");
         assert_eq!(engine.starts(), 1);
         drop(reservation);
+    }
+
+    #[tokio::test]
+    async fn why_a_start_failed_is_told_while_what_it_left_holds_its_room() {
+        let room = Resources::new(MilliCpu(100), MebiBytes(64));
+        let ledger = Ledger::new(room, 1);
+        let engine = FakeEngine::new();
+        let image = engine.add_image("broken", FakeProgram::text("never"));
+        let runtime = engine.runtime("eu".parse().expect("name"), "n".parse().expect("name"));
+        let placer = LocalPlacer::new(runtime, Arc::clone(&ledger), Duration::from_secs(3600));
+        let spec = StartSpec::new(
+            InstanceId::from_uuid(Uuid::nil()),
+            "app".parse().expect("name"),
+            "main".parse().expect("name"),
+            image,
+            room,
+        );
+        let reason = StartError::Unsupported {
+            reason: "the test says so".to_owned(),
+        };
+        let (there, remains) = Remains::new();
+        engine.fail_starts([StartError::Remains {
+            error: Box::new(reason.clone()),
+            remains,
+        }]);
+        let failed = placer.place(spec, Need::Call).await;
+        match failed.expect_err("it does not start") {
+            PlaceError::Start(error) => assert_eq!(error, reason),
+            other => panic!("{other}"),
+        }
+        assert!(ledger.reserve(room).is_err(), "something is left");
+        drop(there);
+        drop(ledger.reserve_when_free(room).await);
     }
 }

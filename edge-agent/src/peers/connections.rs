@@ -196,8 +196,12 @@ impl Connections {
             return Ok(*address);
         }
         let status = cluster.status().await.map_err(|error| error.to_string())?;
-        self.members(&status);
-        let address = lock(&self.addresses).get(node).copied();
+        // A node that rejoins knows no members for a moment; its calls must go on.
+        if status.joined {
+            self.members(&status);
+        }
+        let known = status.members.iter().find(|one| one.node == *node);
+        let address = known.map(|one| one.address);
         address.ok_or_else(|| format!("node {node} is no member of the cluster"))
     }
 }

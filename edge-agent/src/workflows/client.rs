@@ -10,18 +10,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fdn_cluster::peer::HEAD_MAX;
+use fdn_cluster::peer::{HEAD_MAX, UntilClosed};
 use fdn_cluster::tls::{TlsSource, identity};
 use fdn_core::ClusterId;
 use fdn_scheduling::prewarm::Answer;
 use fdn_scheduling::run::{Failure, FailureKind};
+use fdn_service::CancellationToken;
 use fdn_service::pki::Facts;
 use fdn_service::secret::Secret;
 use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::IntGauge;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -371,7 +372,7 @@ async fn connect(
         .map_err(|e| e.to_string())?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
     let Some(source) = tls else {
-        return handshake(stream, keep_alive, open).await;
+        return handshake(stream, keep_alive, open, None).await;
     };
     let connector = TlsConnector::from(source.current().client);
     let name = ServerName::from(address.ip());
@@ -387,7 +388,7 @@ async fn connect(
         (Some(found), Some(serial))
             if found.cluster == cluster && !fleet.view().is_revoked(&serial) =>
         {
-            handshake(stream, keep_alive, open).await
+            handshake(stream, keep_alive, open, Some((fleet, serial))).await
         }
         _ => Err(format!(
             "whoever answers there is no node of cluster {cluster}"
@@ -395,12 +396,15 @@ async fn connect(
     }
 }
 
+/// Makes a connection of a stream. `shown` is the serial number of the certificate at its other end: if that is revoked, everything on it ends.
 async fn handshake(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     keep_alive: Duration,
     open: IntGauge,
+    shown: Option<(Arc<Fleet>, String)>,
 ) -> Result<Sender, String> {
-    let (sender, connection) = Builder::new(TokioExecutor::new())
+    let closer = CancellationToken::new();
+    let (sender, connection) = Builder::new(UntilClosed(closer.clone()))
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)
@@ -412,8 +416,20 @@ async fn handshake(
         .map_err(|error: hyper::Error| chain(&error))?;
     open.inc();
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            debug!(%error, "a connection to a gateway broke");
+        let revoked = async {
+            match &shown {
+                // Also if that was between the look at the certificate and now.
+                Some((fleet, serial)) => fleet.revoked(serial).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = connection => {
+                if let Err(error) = ended {
+                    debug!(%error, "a connection to a gateway broke");
+                }
+            }
+            () = revoked => closer.cancel(),
         }
         open.dec();
     });

@@ -2,7 +2,8 @@
 //!
 //! A node of any cluster of the network may make stage calls only: what nodes of one cluster request of each other goes to another listener. A
 //! controller may request what [`super::controllers`] answers; a DNS server is refused. A revoked or expired certificate is refused from the next
-//! call on. Calls run on threads of their own, because a gateway's call cannot leave the thread that it began on.
+//! call on, and what is open goes on for a second at most after the revocation. Calls run on threads of their own, because a gateway's call cannot
+//! leave the thread that it began on.
 //!
 //! A node that stops accepts no new connections, tells open ones to send no more calls, and lets running calls end: otherwise a stage that may
 //! not run twice would fail its whole run.
@@ -47,6 +48,9 @@ const QUEUE: usize = 64;
 const THREADS: usize = 4;
 /// HTTP/2 flow-control windows in bytes: of a stream, and of a connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
+
+/// How long calls may go on whose caller's certificate was revoked.
+const LAST: Duration = Duration::from_secs(1);
 
 /// The largest flow-control window of HTTP/2 (RFC 9113, section 6.9.1).
 const WINDOW_MAX: u32 = (1 << 31) - 1;
@@ -311,6 +315,7 @@ async fn serve_requests(
     };
     let (closing, stop) = (shared.closing.clone(), shared.stop.clone());
     let peer = Arc::new(peer);
+    let (fleet, shown) = (Arc::clone(&shared.fleet), Arc::clone(&peer));
     let service = service_fn(move |request: Request<Incoming>| {
         let (shared, peer) = (Arc::clone(&shared), Arc::clone(&peer));
         async move { Ok::<_, Infallible>(answer(&shared, &peer, request).await) }
@@ -334,9 +339,21 @@ async fn serve_requests(
                 () = stop.cancelled() => Ok(()),
             }
         }
+        () = revocation(&fleet, &shown) => {
+            connection.as_mut().graceful_shutdown();
+            timeout(LAST, connection).await.unwrap_or(Ok(()))
+        }
     };
     if let Err(error) = ended {
         debug!(%error, "a stage connection broke");
+    }
+}
+
+/// Resolves once the certificate of a connection is revoked.
+async fn revocation(fleet: &Fleet, peer: &Peer) {
+    match &peer.bearer {
+        Some(bearer) => fleet.revocation(bearer.serial_and_expiry().0).await,
+        None => std::future::pending().await,
     }
 }
 

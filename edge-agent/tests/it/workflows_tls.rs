@@ -1,5 +1,7 @@
 //! Stage calls with the certificates of enrolment: nodes of other clusters are accepted, others and revoked ones are not.
 
+use std::net::SocketAddr;
+
 use fdn_core::Timestamp;
 use fdn_core::feed::Frame;
 use fdn_core::fleet::{FleetDesired, Revoked};
@@ -15,6 +17,12 @@ const TWO: &str = "
 stages:
   - { name: in, function: echo }
   - { name: far, function: echo, needs: [in] }
+";
+
+const SLOW: &str = "
+stages:
+  - { name: in, function: echo }
+  - { name: far, function: slow, needs: [in] }
 ";
 
 fn secured(network: &Network, node: &str, cluster: &str, ca: &Authority) -> Settings {
@@ -41,47 +49,111 @@ async fn until_ran(network: &Network, eu: &Agent, cluster: &str) {
     .await;
 }
 
+/// A node of eu-west that calls stages of a workflow in us-east, and the one there.
+struct Two {
+    network: Network,
+    ca: Authority,
+    eu: Agent,
+    us: Agent,
+    /// The serial number of the first one's certificate.
+    serial: String,
+    address: SocketAddr,
+}
+
+impl Two {
+    async fn start() -> Self {
+        let network = Network::start().await;
+        let ca = authority();
+        let settings = |node, cluster| {
+            let mut settings = secured(&network, node, cluster, &ca);
+            settings.apps.warm_call = false;
+            settings
+        };
+        let eu_settings = settings("n-1", "eu-west");
+        let path = eu_settings.tls.certificate.clone().expect("there is one");
+        let text = std::fs::read_to_string(path).expect("read");
+        let serial = <Facts>::of_pem(&text).expect("facts").serial;
+        let eu = network.agent(eu_settings).await;
+        let us = network.agent(settings("n-2", "us-east")).await;
+        let address = us.stage_address().expect("it takes stage calls");
+        tell_addresses(&network, &[address], vec![ca.pem()]).await;
+        let functions = [("echo", components::echo(), false)];
+        let wanted = desired(&network, "two", TWO, &functions, &[("far", "us-east")]);
+        deploy(&network, "n-2", wanted).await;
+        until_ran(&network, &eu, "us-east").await;
+        Self {
+            network,
+            ca,
+            eu,
+            us,
+            serial,
+            address,
+        }
+    }
+
+    /// The caller's certificate is revoked, which only us-east hears of.
+    fn revoke(&self) {
+        let fleet = FleetDesired {
+            revision: self.network.next_revision(),
+            revoked: vec![Revoked {
+                serial: self.serial.clone(),
+                node: "n-1".parse().expect("node"),
+                expires_at: Timestamp(u64::MAX),
+            }],
+            authorities: vec![self.ca.pem()],
+            stage_calls: [("us-east".parse().expect("cluster"), vec![self.address])].into(),
+            ..FleetDesired::default()
+        };
+        self.network.controller.tell_to("n-2", &Frame::Fleet(fleet));
+    }
+
+    async fn stop(self) {
+        self.eu.stop().await;
+        self.us.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
-    let network = Network::start().await;
-    let ca = authority();
-    let eu_settings = secured(&network, "n-1", "eu-west", &ca);
-    let path = eu_settings.tls.certificate.clone().expect("there is one");
-    let text = std::fs::read_to_string(path).expect("read");
-    let serial = <Facts>::of_pem(&text).expect("facts").serial;
-    let eu = network.agent(eu_settings).await;
-    let us = network
-        .agent(secured(&network, "n-2", "us-east", &ca))
-        .await;
-    let address = us.stage_address().expect("it takes stage calls");
-    tell_addresses(&network, &[address], vec![ca.pem()]).await;
-    let functions = [("echo", components::echo(), false)];
-    let wanted = desired(&network, "two", TWO, &functions, &[("far", "us-east")]);
-    deploy(&network, "n-2", wanted).await;
-    until_ran(&network, &eu, "us-east").await;
+    let two = Two::start().await;
 
     // Without a certificate there is no answer at all.
     let client = fdn_service::http_client::builder().expect("a client");
     let client = client.http2_prior_knowledge().build();
-    let plain = client.expect("a client").get(format!("http://{address}/"));
+    let plain = client
+        .expect("a client")
+        .get(format!("http://{}/", two.address));
     assert!(plain.send().await.is_err());
 
-    // The caller's certificate is revoked, which the caller does not know: us-east refuses its further calls.
-    let fleet = FleetDesired {
-        revision: network.next_revision(),
-        revoked: vec![Revoked {
-            serial,
-            node: "n-1".parse().expect("node"),
-            expires_at: Timestamp(u64::MAX),
-        }],
-        authorities: vec![ca.pem()],
-        stage_calls: [("us-east".parse().expect("cluster"), vec![address])].into(),
-        ..FleetDesired::default()
-    };
-    network.controller.tell_to("n-2", &Frame::Fleet(fleet));
-    until_ran(&network, &eu, "eu-west").await;
-    eu.stop().await;
-    us.stop().await;
+    // us-east refuses its further calls.
+    two.revoke();
+    until_ran(&two.network, &two.eu, "eu-west").await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_that_runs_ends_soon_after_the_certificate_of_its_caller_is_revoked() {
+    let two = Two::start().await;
+    let network = &two.network;
+    let functions = [
+        ("echo", components::echo(), false),
+        ("slow", components::sleeping(9_000), false),
+    ];
+    let wanted = desired(network, "slow", SLOW, &functions, &[("far", "us-east")]);
+    deploy(network, "n-2", wanted).await;
+    let running = tokio::spawn(network.post(&two.eu, "slow", "/").body("x").send());
+    wait::until("the stage to run in us-east", async || {
+        let busy = "fdn_agent_calls_busy{node=\"n-2\"}";
+        match network.metric(&two.us, busy).await {
+            Some(calls) if calls > 0.0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    two.revoke();
+    let answer = running.await.expect("no panic").expect("an answer");
+    assert_ne!(answer.status(), 200, "the stage is lost");
+    two.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -188,13 +188,12 @@ impl CompileWorker {
             .map_err(|_| worker_failed(&format!("it said {out:?} instead of a digest")))?;
         let found = serde_json::from_str(found).ok();
         let output = output.to_owned();
-        // Blocks on the disk.
-        tokio::task::spawn_blocking(move || {
-            let report = publish(temporary, &output, &digest, &key, started)?;
-            Ok(CacheSession::end(session, found, report))
+        published(move || {
+            let mut sealed = Sealed::new(temporary, &output, &digest, &key, started)?;
+            sealed.report = CacheSession::end(session, found, sealed.report);
+            Ok(sealed)
         })
         .await
-        .map_err(|error| worker_failed(&error.to_string()))?
     }
 
     fn check_exit(&self, status: ExitStatus, message: &str) -> Result<(), CompileError> {
@@ -288,37 +287,68 @@ fn temporary_beside(output: &Path) -> Result<tempfile::NamedTempFile, CompileErr
         .map_err(io_error(folder))
 }
 
-/// Writes the checksum of a compiled file and gives both files their final names.
-fn publish(
+/// A compiled file that is on disk with its checksum, and has no final name yet. Unless it is published, nothing is left of it.
+struct Sealed {
     temporary: tempfile::NamedTempFile,
-    output: &Path,
-    digest: &Digest,
-    key: &str,
-    started: Instant,
+    sums: tempfile::NamedTempFile,
+    output: PathBuf,
+    report: CompileReport,
+}
+
+impl Sealed {
+    /// Writes the checksum of a compiled file. Blocks.
+    fn new(
+        temporary: tempfile::NamedTempFile,
+        output: &Path,
+        digest: &Digest,
+        key: &str,
+        started: Instant,
+    ) -> Result<Self, CompileError> {
+        use std::io::Write as _;
+        let compiled_size = temporary
+            .as_file()
+            .metadata()
+            .map_err(io_error(output))?
+            .len();
+        let checksum = checksum_file(output);
+        let mut sums = temporary_beside(&checksum)?;
+        sums.write_all(checksum_text(digest, key).as_bytes())
+            .and_then(|()| sums.as_file().sync_data())
+            .map_err(io_error(&checksum))?;
+        temporary.as_file().sync_data().map_err(io_error(output))?;
+        Ok(Self {
+            temporary,
+            sums,
+            output: output.to_owned(),
+            report: CompileReport {
+                compiled_size,
+                compiled_digest: *digest,
+                took: started.elapsed(),
+                cache: None,
+            },
+        })
+    }
+
+    /// Gives both files their final names.
+    fn publish(self) -> Result<CompileReport, CompileError> {
+        let checksum = checksum_file(&self.output);
+        self.sums
+            .persist(&checksum)
+            .map_err(|error| io_error(&checksum)(error.error))?;
+        self.temporary
+            .persist(&self.output)
+            .map_err(|error| io_error(&self.output)(error.error))?;
+        Ok(self.report)
+    }
+}
+
+/// Makes a file on a thread that may block, and publishes it on this one: there it would still appear after this future was dropped.
+async fn published(
+    make: impl FnOnce() -> Result<Sealed, CompileError> + Send + 'static,
 ) -> Result<CompileReport, CompileError> {
-    use std::io::Write as _;
-    let compiled_size = temporary
-        .as_file()
-        .metadata()
-        .map_err(io_error(output))?
-        .len();
-    let checksum = checksum_file(output);
-    let mut sums = temporary_beside(&checksum)?;
-    sums.write_all(checksum_text(digest, key).as_bytes())
-        .and_then(|()| sums.as_file().sync_data())
-        .map_err(io_error(&checksum))?;
-    temporary.as_file().sync_data().map_err(io_error(output))?;
-    sums.persist(&checksum)
-        .map_err(|error| io_error(&checksum)(error.error))?;
-    temporary
-        .persist(output)
-        .map_err(|error| io_error(output)(error.error))?;
-    Ok(CompileReport {
-        compiled_size,
-        compiled_digest: *digest,
-        took: started.elapsed(),
-        cache: None,
-    })
+    let made = tokio::task::spawn_blocking(make).await;
+    made.map_err(|error| worker_failed(&error.to_string()))??
+        .publish()
 }
 
 /// A compiled file being received from elsewhere. Unless [`Incoming::store`] is called, nothing is left of it.
@@ -351,12 +381,15 @@ impl Incoming {
     }
 
     /// Writes the checksum of the received file and gives both their final names. `digest` must be its digest, and a party that this node trusts as
-    /// itself must have stated that the compiler of the engine `key` wrote it: it will be run as native code. Blocks.
+    /// itself must have stated that the compiler of the engine `key` wrote it: it will be run as native code. If the future is dropped, nothing is
+    /// left.
     ///
     /// # Errors
     /// When a file operation fails.
-    pub fn store(self, digest: &Digest, key: &str) -> Result<CompileReport, CompileError> {
-        publish(self.temporary, &self.output, digest, key, self.started)
+    pub async fn store(self, digest: &Digest, key: &str) -> Result<CompileReport, CompileError> {
+        let (digest, key) = (*digest, key.to_owned());
+        published(move || Sealed::new(self.temporary, &self.output, &digest, &key, self.started))
+            .await
     }
 }
 
@@ -385,10 +418,7 @@ impl Compiler {
             Self::InProcess => {
                 let (component, output) = (component.to_owned(), output.to_owned());
                 let cache = cache.cloned();
-                let compiling = move || in_process(&component, &output, cache.as_ref());
-                tokio::task::spawn_blocking(compiling)
-                    .await
-                    .map_err(|error| worker_failed(&error.to_string()))?
+                published(move || in_process(&component, &output, cache.as_ref())).await
             }
         }
     }
@@ -399,14 +429,14 @@ impl Compiler {
 /// # Errors
 /// When the component is refused or a file fails.
 pub fn compile_in_process(component: &Path, output: &Path) -> Result<CompileReport, CompileError> {
-    in_process(component, output, None)
+    in_process(component, output, None)?.publish()
 }
 
 fn in_process(
     component: &Path,
     output: &Path,
     cache: Option<&CompileCache>,
-) -> Result<CompileReport, CompileError> {
+) -> Result<Sealed, CompileError> {
     use std::io::Write as _;
     let started = Instant::now();
     let key = config::compatibility_key().map_err(|e| worker_failed(&e.to_string()))?;
@@ -420,11 +450,12 @@ fn in_process(
         precompile(&bytes, lookup.as_ref()).map_err(|reason| CompileError::Refused { reason })?;
     let mut temporary = temporary_beside(output)?;
     temporary.write_all(&compiled).map_err(io_error(output))?;
-    let report = publish(temporary, output, &Digest::of(&compiled), &key, started)?;
+    let mut sealed = Sealed::new(temporary, output, &Digest::of(&compiled), &key, started)?;
     let found = lookup
         .zip(session.as_ref())
         .map(|(lookup, session)| lookup.finish(session.pack.path()));
-    Ok(CacheSession::end(session, found, report))
+    sealed.report = CacheSession::end(session, found, sealed.report);
+    Ok(sealed)
 }
 
 /// The machine code of a component, or the compiler's error message.
@@ -433,4 +464,50 @@ fn precompile(component: &[u8], known: Option<&Arc<Lookup>>) -> Result<Vec<u8>, 
     config::for_compiling(known)
         .and_then(|engine| engine.precompile_component(component))
         .map_err(|error| format!("{error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
+
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    #[test]
+    fn of_a_file_whose_storing_is_given_up_nothing_is_left() {
+        // With one thread that may block, what it is given is done in order.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+        let incoming = || {
+            let incoming = Incoming::create(&folder.path().join("compiled")).expect("created");
+            let mut file = incoming.file().expect("opened");
+            file.write_all(b"code").expect("written");
+            incoming
+        };
+        let digest = Digest::of(b"code");
+        runtime.block_on(async {
+            let (go, wait) = mpsc::channel::<()>();
+            let busy = spawn_blocking(move || wait.recv().is_err());
+            {
+                let mut storing = pin!(incoming().store(&digest, "engine"));
+                let mut context = Context::from_waker(Waker::noop());
+                assert!(storing.as_mut().poll(&mut context).is_pending());
+            }
+            drop(go);
+            assert!(busy.await.expect("it only waits"));
+            spawn_blocking(|| ()).await.expect("it does nothing");
+            assert_eq!(files(), 0);
+            let stored = incoming().store(&digest, "engine").await;
+            stored.expect("it is stored");
+        });
+        assert_eq!(files(), 2);
+    }
 }

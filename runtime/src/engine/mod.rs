@@ -14,6 +14,7 @@ use wasmtime::component::Linker;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use crate::artifact::VerifiedFiles;
+use crate::call::ResourceGuard;
 use crate::error::{EngineError, LoadError};
 use crate::function::Function;
 use crate::heavy::HeavyPool;
@@ -260,6 +261,29 @@ impl Engine {
             .functions()
             .iter()
             .map(|function| function.drop_idle())
+            .sum()
+    }
+
+    /// Drops the least recently used idle instances that hold something, as many as release `wanted` of it together; none if all of them hold less.
+    /// `held` says how much of it is in what an instance occupies. Returns how many there were.
+    pub fn drop_idle_holding(&self, wanted: u64, held: impl Fn(&ResourceGuard) -> u64) -> usize {
+        let functions = self.inner.functions();
+        let mut idle: Vec<(Instant, u64)> = functions
+            .iter()
+            .flat_map(|function| function.idle_holding(&held))
+            .collect();
+        idle.sort_unstable();
+        let mut released = 0_u64;
+        let last = idle.into_iter().find(|(_, holds)| {
+            released = released.saturating_add(*holds);
+            released >= wanted
+        });
+        let Some((last, _)) = last else {
+            return 0;
+        };
+        functions
+            .iter()
+            .map(|function| function.drop_idle_holding(last, &held))
             .sum()
     }
 }

@@ -1,5 +1,6 @@
 //! Fresh instances, and instances that serve several calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,6 +46,43 @@ async fn an_instance_serves_as_many_calls_as_it_may() {
     assert_eq!(count(&counter, context()).await, "1");
     assert_eq!(counter.drop_idle(), 1);
     assert_eq!(count(&counter, reusing(3)).await, "1");
+}
+
+#[tokio::test]
+async fn as_many_idle_instances_are_dropped_as_hold_what_is_wanted() {
+    let engine = Engine::new(EngineOptions {
+        max_instances: 10,
+        ..EngineOptions::default()
+    })
+    .expect("an engine");
+    let functions: Vec<_> = (0..3)
+        .map(|_| load_into(&engine, &components::counter()))
+        .collect();
+    for (holds, function) in [2_u64, 3, 4].into_iter().zip(&functions) {
+        let context = CallContext {
+            resource_guard: Some(Arc::new(holds)),
+            ..reusing(10)
+        };
+        assert_eq!(count(function, context).await, "1");
+    }
+    // One that holds nothing.
+    let other = load_into(&engine, &components::counter());
+    assert_eq!(count(&other, reusing(10)).await, "1");
+    let idle = || -> Vec<usize> {
+        let all = functions.iter().chain([&other]);
+        all.map(|function| function.idle_instances()).collect()
+    };
+    let drop_for = |wanted| {
+        engine.drop_idle_holding(wanted, |guard| {
+            guard.downcast_ref::<u64>().copied().unwrap_or_default()
+        })
+    };
+    assert_eq!(drop_for(10), 0, "all of them hold less");
+    assert_eq!(idle(), [1, 1, 1, 1]);
+    // The first one is the last used now.
+    assert_eq!(count(&functions[0], reusing(10)).await, "2");
+    assert_eq!(drop_for(5), 2);
+    assert_eq!(idle(), [1, 0, 0, 1]);
 }
 
 #[tokio::test]

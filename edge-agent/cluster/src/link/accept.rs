@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
 use super::outbox::Drain;
-use super::{CONNECTION_WINDOW, Links, Peer, WINDOW};
+use super::{CONNECTION_WINDOW, Links, Peer, WINDOW, unwelcome};
 use crate::peer::{self, HEAD_MAX, PREFIX};
 use crate::wire::codec::{FrameCodec, PATH};
 use crate::wire::proto::Frame;
@@ -85,7 +85,7 @@ async fn converse(
 ) {
     let keep_alive = links.settings.timing.keep_alive.as_duration();
     let (closer, limits) = (links.stop.child_token(), links.settings.limits.clone());
-    let closed = closer.clone();
+    let (closed, metrics, shown) = (closer.clone(), links.metrics.clone(), peer.clone());
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (links, peer, closer) = (Arc::clone(&links), peer.clone(), closer.clone());
         async move {
@@ -108,12 +108,15 @@ async fn converse(
         .keep_alive_timeout(keep_alive)
         .serve_connection(TokioIo::new(io), service);
     tokio::select! {
+        biased;
         ended = connection => {
             if let Err(error) = ended {
                 debug!(%error, "a connection of a node broke");
             }
         }
         () = closed.cancelled() => {}
+        // What is open ends, too.
+        () = unwelcome(shown.as_ref()) => metrics.streams_refused.inc(),
     }
 }
 

@@ -42,6 +42,9 @@ pub(crate) const WINDOW: u32 = 1 << 20;
 /// The window of one connection, large enough that the unread bodies of some calls do not delay those of others.
 pub(crate) const CONNECTION_WINDOW: u32 = 32 << 20;
 
+/// How often it is asked whether the node at the other end of an open connection is still to be talked to.
+const ASK: Duration = Duration::from_secs(1);
+
 /// The id of a stream, unique in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionId(pub(crate) u64);
@@ -58,6 +61,16 @@ impl Peer {
     /// Whether it is still to be talked to.
     pub(crate) fn is_welcome(&self) -> bool {
         self.still_welcome.as_ref().is_none_or(|ask| ask())
+    }
+}
+
+/// Resolves once the node at the other end of a connection is no longer to be talked to.
+pub(crate) async fn unwelcome(peer: Option<&Peer>) {
+    let Some(peer) = peer.filter(|peer| peer.still_welcome.is_some()) else {
+        return std::future::pending().await;
+    };
+    while peer.is_welcome() {
+        tokio::time::sleep(ASK).await;
     }
 }
 
@@ -168,7 +181,7 @@ impl Links {
             }
             Ok((member, joined, rest)) => {
                 outbox.to(&member.node);
-                let node = member.node.clone();
+                let (node, shown) = (member.node.clone(), peer.clone());
                 let opened = Opened {
                     peer,
                     session,
@@ -195,6 +208,7 @@ impl Links {
                     tokio::select! {
                         () = read => {}
                         () = closer.cancelled() => {}
+                        () = unwelcome(shown.as_ref()) => {}
                     }
                     self.metrics.streams.dec();
                 }

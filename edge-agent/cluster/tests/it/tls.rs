@@ -15,7 +15,8 @@ use fdn_cluster::{
 use fdn_core::enrol::NodeIdentity;
 use fdn_core::{DurationMs, MebiBytes, MilliCpu, NodeId, Resources};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Incoming;
 use prometheus::Registry;
 use rcgen::{
@@ -91,8 +92,16 @@ impl Peers for Revocable {
         still_welcome().then(|| Arc::new(still_welcome) as StillWelcome)
     }
 
-    fn answer(&self, _: NodeId, _: Request<Incoming>) -> Answering {
-        Box::pin(async { Response::new(empty()) })
+    fn answer(&self, _: NodeId, request: Request<Incoming>) -> Answering {
+        let is_endless = request.uri().path().ends_with("endless");
+        Box::pin(async move {
+            Response::new(if is_endless {
+                type Piece = Result<Frame<Bytes>, Box<dyn std::error::Error + Send + Sync>>;
+                StreamBody::new(futures::stream::pending::<Piece>()).boxed_unsync()
+            } else {
+                empty()
+            })
+        })
     }
 }
 
@@ -228,4 +237,31 @@ async fn a_revoked_certificate_ends_the_connection_that_was_made_with_it() {
     let ended = tokio::time::timeout(crate::process::PATIENCE, ended).await;
     ended.expect("the connection ends");
     assert_eq!(a.metrics().streams_refused.get(), refused + 1);
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_ends_what_is_open_at_either_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = authority();
+    let certify = |node| certify(folder.path(), &ca, "test", node);
+    let (at_a, at_b) = (Revocable::default(), Revocable::default());
+    let peers = |revocable: &Revocable| Some(Arc::new(revocable.clone()) as Arc<dyn Peers>);
+    let a = start_with("a", certify("a"), None, peers(&at_a)).await;
+    // A node that founds a cluster of its own: it opens no stream to the first.
+    let b = start_with("b", certify("b"), None, peers(&at_b)).await;
+    let name = "a".parse().unwrap();
+    // First at the node that has asked, then at the one that answers.
+    for revocable in [at_b, at_a] {
+        let mut connection = b.dialer().connect(&name, a.address()).await.unwrap();
+        let request = Request::post(format!("http://fdn{PREFIX}endless"));
+        let request = request.body(empty()).unwrap();
+        let answer = connection.sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        revocable.0.store(true, Ordering::SeqCst);
+        let ended = tokio::time::timeout(crate::process::PATIENCE, answer.into_body().collect());
+        let ended = ended.await.expect("it ends");
+        assert!(ended.is_err(), "it is cut off");
+        connection.closer.cancelled().await;
+        revocable.0.store(false, Ordering::SeqCst);
+    }
 }

@@ -84,6 +84,23 @@ fn a_binding_is_on_disk_before_anybody_acts_on_it() {
 }
 
 #[test]
+fn a_device_that_is_not_known_any_more_is_not_taken_for_a_simulated_one() {
+    let node = Node::new();
+    let devices = node.open("boot");
+    let physical = |device: &str| {
+        let bound = Binding {
+            instance: id(1),
+            app: "thumbs".parse().expect("app"),
+            memory: MebiBytes(1024),
+            cores: None,
+            devices: [device.parse().expect("id")].into(),
+        };
+        devices.grants(&bound)[0].physical
+    };
+    assert!(physical("GPU-gone") && !physical("SIM-0"));
+}
+
+#[test]
 fn a_disk_that_fails_refuses_and_changes_nothing() {
     let node = Node::new();
     let devices = node.open("boot");

@@ -21,6 +21,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use super::{Network, Shared, failure};
+use crate::error::StartError;
 use crate::spec::StartSpec;
 
 /// The most containers created ahead, of all specifications together.
@@ -186,6 +187,27 @@ impl PrecreatedPool {
         }
     }
 
+    /// Creates, one after another, what is missing of `each` of every specification. Returns whether something could not be created and was put off:
+    /// somebody must come back for it, because perhaps no start comes that would.
+    async fn fill<F>(&self, each: usize, create: impl Fn(StartSpec) -> F) -> bool
+    where
+        F: Future<Output = Result<(), StartError>>,
+    {
+        let _one = self.filling.lock().await;
+        // At the beginning, so that this ends: each specification fails at most once.
+        let now = Instant::now();
+        let mut failed = false;
+        while let Some(spec) = self.missing(each, now) {
+            if let Err(error) = create(spec.clone()).await {
+                // Its next start reports more. Others may succeed.
+                tracing::debug!(image = %spec.image, %error, "no container could be created ahead");
+                self.put_off(&spec, Instant::now() + AFTER_FAILURE);
+                failed = true;
+            }
+        }
+        failed
+    }
+
     /// How many containers wait to be started.
     fn count(&self) -> usize {
         self.lock().rows.iter().map(|row| row.ready.len()).sum()
@@ -267,7 +289,7 @@ impl Shared {
     }
 
     /// Creates one container ahead.
-    async fn create_ahead(self: &Arc<Self>, mut spec: StartSpec) -> Result<(), crate::StartError> {
+    async fn create_ahead(self: &Arc<Self>, mut spec: StartSpec) -> Result<(), StartError> {
         let id = InstanceId::from_uuid(uuid::Uuid::now_v7());
         spec.description.id = id;
         // Registered before it exists, or `collect` would take it for a leftover.
@@ -287,22 +309,19 @@ impl Shared {
     }
 }
 
-/// Creates what is missing, one after another.
-async fn refill_pool(shared: Weak<Shared>, after: Duration) {
-    tokio::time::sleep(after).await;
-    let Some(shared) = shared.upgrade() else {
-        return;
-    };
-    let _one = shared.precreated.filling.lock().await;
-    // At the beginning, so that this ends: each specification fails at most once.
-    let now = Instant::now();
-    while let Some(spec) = shared.precreated.missing(shared.options.ahead, now) {
-        if let Err(error) = shared.create_ahead(spec.clone()).await {
-            // Its next start reports more. Others may succeed.
-            tracing::debug!(image = %spec.image, %error, "no container could be created ahead");
-            let until = Instant::now() + AFTER_FAILURE;
-            shared.precreated.put_off(&spec, until);
+/// Creates what is missing, one after another; again later where that failed.
+async fn refill_pool(shared: Weak<Shared>, mut after: Duration) {
+    loop {
+        tokio::time::sleep(after).await;
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        let pool = &shared.precreated;
+        let create = |spec| shared.create_ahead(spec);
+        if !pool.fill(shared.options.ahead, create).await {
+            return;
         }
+        after = AFTER_FAILURE;
     }
 }
 
@@ -382,6 +401,28 @@ mod tests {
         pool.store(&good, created(1)).unwrap();
         assert_eq!(pool.missing(1, now), None);
         assert_eq!(pool.missing(1, later).as_ref(), Some(&broken), "again");
+    }
+
+    #[tokio::test]
+    async fn who_had_to_put_one_off_comes_back_for_it() {
+        let pool = PrecreatedPool::default();
+        let (broken, good) = (spec(b"broken"), spec(b"good"));
+        pool.expect(&broken);
+        pool.expect(&good);
+        let create = |spec: StartSpec| {
+            let made = if spec == broken {
+                Err(StartError::NoRoom {
+                    reason: "the test says so".to_owned(),
+                })
+            } else {
+                pool.store(&spec, created(1)).unwrap();
+                Ok(())
+            };
+            std::future::ready(made)
+        };
+        assert!(pool.fill(1, create).await, "one is put off");
+        assert_eq!(pool.count(), 1);
+        assert!(!pool.fill(1, create).await, "it is not due yet");
     }
 
     #[test]

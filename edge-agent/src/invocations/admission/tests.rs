@@ -14,7 +14,7 @@ fn node(memory: u64, slots: u32, waiting: u32, wait: u64) -> Node {
 }
 
 fn shared_node(memory: u64, shared: (u32, u8), waiting: u32, wait: u64) -> Node {
-    reclaiming_node(memory, shared, (waiting, wait), Box::new(|| 0))
+    reclaiming_node(memory, shared, (waiting, wait), Box::new(|_| 0))
 }
 
 fn reclaiming_node(
@@ -173,19 +173,31 @@ async fn a_call_that_gives_up_leaves_no_trace_and_passes_the_turn_on() {
     );
 }
 
-/// The memory of sandboxes that are kept for reuse.
+/// The memory of sandboxes that are kept for reuse, the least recently used first.
 #[derive(Clone, Default)]
-struct Idle(Arc<Mutex<Vec<MemoryReservation>>>);
+struct Idle(Arc<Mutex<Vec<(MebiBytes, MemoryReservation)>>>);
 
 impl Idle {
-    fn keep(&self, memory: MemoryReservation) {
-        self.0.lock().expect("lock").push(memory);
+    fn keep(&self, mib: u64, memory: MemoryReservation) {
+        self.0.lock().expect("lock").push((MebiBytes(mib), memory));
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().expect("lock").len()
     }
 
     fn reclaim(&self) -> Reclaim {
         let idle = self.clone();
-        Box::new(move || {
-            let dropped = std::mem::take(&mut *idle.0.lock().expect("lock"));
+        Box::new(move |lacking| {
+            let dropped: Vec<_> = {
+                let mut kept = idle.0.lock().expect("lock");
+                let mut freed = MebiBytes(0);
+                let enough = kept.iter().position(|(memory, _)| {
+                    freed = freed.saturating_add(*memory);
+                    freed >= lacking
+                });
+                kept.drain(..enough.map_or(0, |last| last + 1)).collect()
+            };
             dropped.len()
         })
     }
@@ -208,7 +220,7 @@ async fn sandboxes_that_become_idle_make_room_for_those_who_wait_already() {
     }
     // A call's sandbox is kept before its place is given back.
     for (slot, memory) in running {
-        idle.keep(memory);
+        idle.keep(1, memory);
         drop(slot);
     }
     for call in waiting {
@@ -222,7 +234,7 @@ async fn idle_sandboxes_are_dropped_before_anybody_waits_for_memory() {
     let idle = Idle::default();
     let node = reclaiming_node(10, (9, 100), (9, 60_000), idle.reclaim());
     let sandbox = node.admission.ledger.enter(MebiBytes(8)).expect("room");
-    idle.keep(sandbox.memory);
+    idle.keep(8, sandbox.memory);
     let function_queue = FunctionQueue::new(MebiBytes(9));
     assert!(
         node.enter(&function_queue)
@@ -230,6 +242,49 @@ async fn idle_sandboxes_are_dropped_before_anybody_waits_for_memory() {
             .expect("at once")
             .is_ok()
     );
+}
+
+#[tokio::test]
+async fn as_many_idle_sandboxes_go_as_a_call_lacks_and_none_in_vain() {
+    let idle = Idle::default();
+    let node = reclaiming_node(10, (9, 100), (9, 60_000), idle.reclaim());
+    for _ in 0..3 {
+        let sandbox = node.admission.ledger.enter(MebiBytes(2)).expect("room");
+        idle.keep(2, sandbox.memory);
+    }
+    let (three, four, five) = (
+        FunctionQueue::new(MebiBytes(3)),
+        FunctionQueue::new(MebiBytes(4)),
+        FunctionQueue::new(MebiBytes(5)),
+    );
+    let running = node.enter(&three).await.expect("1 is left");
+    let also = node.enter(&four).await.expect("3 are freed for it");
+    assert_eq!(idle.len(), 1, "two are enough");
+    let mut call = Box::pin(node.enter(&five));
+    assert!(call.as_mut().now_or_never().is_none(), "memory is short");
+    let mut behind = Box::pin(node.admission.enter(&three, &node.app, || of(1000.0)));
+    assert!(behind.as_mut().now_or_never().is_none(), "somebody waits");
+    assert_eq!(idle.len(), 1, "it would not be enough");
+    drop(also);
+    let call = call.now_or_never().expect("let in").expect("let in");
+    assert_eq!(idle.len(), 1, "it is not needed");
+    drop(running);
+    assert!(behind.now_or_never().expect("let in").is_ok());
+    drop(call);
+    assert_eq!(node.admission.ledger.held(), MebiBytes(2));
+    assert_eq!(node.waiting(), 0);
+}
+
+#[test]
+fn a_sandbox_holds_memory_of_its_own_node() {
+    let (own, other) = (node(10, 1, 1, 20), node(10, 1, 1, 20));
+    let (own, other) = (own.admission.ledger(), other.admission.ledger());
+    let sandbox: fdn_runtime::ResourceGuard =
+        Arc::new(own.enter(MebiBytes(7)).expect("room").memory);
+    assert_eq!(own.held_by(&sandbox), MebiBytes(7));
+    assert_eq!(other.held_by(&sandbox), MebiBytes(0));
+    let nothing: fdn_runtime::ResourceGuard = Arc::new(());
+    assert_eq!(own.held_by(&nothing), MebiBytes(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

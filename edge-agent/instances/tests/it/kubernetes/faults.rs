@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fdn_core::{Coded, ErrorCode};
-use fdn_instances::{InstanceState, Metrics, Runtime};
+use fdn_instances::{InstanceState, Metrics, Runtime, StartError};
 use fdn_testkit::kubernetes::Fault;
 use prometheus::Registry;
 
@@ -161,7 +161,7 @@ async fn a_pod_whose_creation_was_not_answered_is_ours_and_the_only_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_fails_once_nothing_is_left_of_its_pod() {
+async fn a_start_that_fails_says_whether_something_is_left_of_its_pod() {
     let pods = Pods::new().await;
     let owner = owner();
     let runtime = pods
@@ -179,7 +179,11 @@ async fn a_start_fails_once_nothing_is_left_of_its_pod() {
     faults.next("delete pods", &Fault::Status(500, 0), 1);
     let started = runtime.start(spec(pods.missing_image(), Program::Hello));
     let error = started.await.expect_err("there is no such image");
+    let StartError::Remains { error, remains } = error else {
+        panic!("the pod could not be deleted at once: {error}");
+    };
     assert_eq!(error.code(), ErrorCode::ImageMissing, "{error}");
+    remains.gone().await;
     assert_eq!((faults.left(), pods.leftovers(&owner).await), (0, 0));
 }
 
@@ -279,7 +283,7 @@ async fn while_the_server_is_away_instances_are_called_and_what_happened_is_lear
     let state = until(&*ends, "its end", exited).await;
     assert_eq!(state.exit().expect("it ended").code, Some(137));
     runtime.check().await.expect("it answers again");
-    // Only now is it certain that the server has made none.
+    // That it was not made was told although the server could not be asked whether it has.
     let failed = unmade.await.expect("it ends");
     let failed = failed.expect_err("nobody made the pod");
     assert_eq!(failed.code(), ErrorCode::EngineFailed, "{failed}");
