@@ -339,7 +339,7 @@ async fn members(
     Ok(changes.collect())
 }
 
-/// Items that were applied under the set's name and are no longer declared, if they still exist.
+/// The items of `known`, which were applied under the set's name, that are no longer declared, if they still exist.
 ///
 /// # Errors
 /// When the controller refuses or cannot be reached.
@@ -347,8 +347,8 @@ pub async fn orphans(
     client: &Client,
     scope: &Scope,
     declared: &Declarations,
+    known: &BTreeSet<Item>,
 ) -> Result<Vec<Item>, CliError> {
-    let known = client.applied(&scope.set, &scope.tenant).await?.items;
     let declared = items(declared);
     let (mut workflows, mut found, mut names) = (Vec::new(), Vec::new(), Vec::new());
     for item in known.difference(&declared) {

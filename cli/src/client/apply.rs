@@ -155,15 +155,22 @@ impl Client {
         read(request.json(body)).await
     }
 
-    /// The items that were applied under a set name.
+    /// The items that were applied under a set name, and their entity tag.
     ///
     /// # Errors
     /// As for [`Client::network`].
-    pub async fn applied(&self, set: &SetName, tenant: &TenantRef) -> Result<AppliedSet, CliError> {
-        read(self.of(tenant, Method::GET, &["v1", "sets", set.as_str()])?).await
+    pub async fn applied(
+        &self,
+        set: &SetName,
+        tenant: &TenantRef,
+    ) -> Result<(AppliedSet, Option<String>), CliError> {
+        let request = self.of(tenant, Method::GET, &["v1", "sets", set.as_str()])?;
+        let response = send(request).await?;
+        let tag = super::repository::tag(&response);
+        Ok((super::body(response).await?, tag))
     }
 
-    /// Stores the items that were applied under a set name.
+    /// Stores the items that were applied under a set name, if the set still has the entity tag `tag`. Returns the new tag.
     ///
     /// # Errors
     /// As for [`Client::network`].
@@ -172,8 +179,13 @@ impl Client {
         set: &SetName,
         tenant: &TenantRef,
         items: &BTreeSet<Item>,
-    ) -> Result<AppliedSet, CliError> {
+        tag: Option<String>,
+    ) -> Result<Option<String>, CliError> {
         let request = self.of(tenant, Method::PUT, &["v1", "sets", set.as_str()])?;
-        read(request.json(items)).await
+        let mut request = request.json(items);
+        if let Some(tag) = tag {
+            request = request.header("if-match", tag);
+        }
+        Ok(super::repository::tag(&send(request).await?))
     }
 }

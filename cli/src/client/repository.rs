@@ -7,10 +7,16 @@ use fdn_core::repository::{
     CatalogueEntry, DeployCatalogue, PutSigningKey, SetSignaturePolicy, SigningKeyInfo,
 };
 use fdn_core::{AppName, FunctionName, SigningKeyName, UserName, VersionNumber};
-use reqwest::Method;
+use reqwest::{Method, Response};
 
 use super::{Client, read, send};
 use crate::error::CliError;
+
+/// The entity tag of an answer.
+pub(super) fn tag(response: &Response) -> Option<String> {
+    let tag = response.headers().get("etag")?;
+    tag.to_str().ok().map(str::to_owned)
+}
 
 impl Client {
     /// The labels of an app's function, or of one of its versions, and their entity tag.
@@ -25,8 +31,7 @@ impl Client {
         let request = self.request(Method::GET, &["v1", "apps", app.as_str(), "labels"])?;
         let query = version.map(|version| ("version", version.get()));
         let response = send(request.query(query.as_slice())).await?;
-        let tag = response.headers().get("etag");
-        let tag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        let tag = tag(&response);
         Ok((super::body(response).await?, tag))
     }
 

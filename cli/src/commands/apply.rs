@@ -1,5 +1,10 @@
 //! `fdn apply`: a tenant as files.
+//!
+//! What will be created is remembered under the set's name before the first change, and only if nobody else has changed the set since it was read. So
+//! whatever happens on the way, a later apply knows what this one has made; and of two that begin at the same time and change what the set consists
+//! of, one changes nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fdn_core::ErrorCode;
@@ -25,8 +30,8 @@ const FILE_MAX: u64 = 4 << 20;
 /// Runs the command.
 ///
 /// # Errors
-/// When a file is not valid (then nothing is requested), or the controller refuses or cannot be reached. Changes that were already made stay, and
-/// running the command again continues from there.
+/// When a file is not valid (then nothing is requested), the set is changed by somebody else meanwhile, or the controller refuses or cannot be reached.
+/// Changes that were already made stay, and running the command again continues from there.
 pub async fn run(
     args: &ApplyArgs,
     env: &Environment,
@@ -35,7 +40,9 @@ pub async fn run(
     let declared = read(&args.files, env)?;
     let client = client(&args.connect, env)?;
     let scope = scope(&client, args, &declared).await?;
-    let mut left = orphans(&client, &scope, &declared).await?;
+    let (known, tag) = client.applied(&scope.set, &scope.tenant).await?;
+    let mut left = orphans(&client, &scope, &declared, &known.items).await?;
+    let there = left.clone();
     let named = take_referenced(&client, &mut left).await?;
     let going = if args.prune { left.as_slice() } else { &[] };
     texts::check(&client, &scope, &declared, going).await?;
@@ -50,21 +57,78 @@ pub async fn run(
         named,
     };
     let mut remembered = items(&declared);
+    let mut first: BTreeSet<Item> = known.items.intersection(&remembered).cloned().collect();
+    first.extend(there.into_iter().chain(created(&report.changes)));
     remembered.extend(report.left.iter().chain(&report.named).cloned());
-    bounded(remembered.len())?;
+    bounded(remembered.len().max(first.len()))?;
     if args.dry_run {
         return console.report(args.output.output, &report);
     }
+    let tag = remember(
+        &client,
+        &scope,
+        (&first, tag),
+        console,
+        "nothing was changed",
+    )
+    .await?;
     let people = matches!(args.output.output, Format::Table | Format::Wide);
-    for (done, change) in report.changes.iter().enumerate() {
-        let todo = match execute(&client, &scope, change).await {
+    make(
+        &client,
+        (&scope, &declared),
+        &report.changes,
+        (&mut *console, people),
+    )
+    .await?;
+    if remembered != first {
+        let made = "all changes were made";
+        remember(&client, &scope, (&remembered, tag), console, made).await?;
+    }
+    console.report(args.output.output, &report)
+}
+
+/// The items that these changes create.
+fn created(changes: &[Change]) -> impl Iterator<Item = Item> {
+    let new = changes
+        .iter()
+        .filter(|change| change.action == Action::Create);
+    // Rules of apps are no items of their own.
+    new.filter_map(|change| change.item.parse().ok())
+}
+
+/// Stores the items of the set, if it still has this entity tag, and returns the new tag; `done` says what the command has changed until then.
+async fn remember(
+    client: &Client,
+    scope: &Scope,
+    (items, tag): (&BTreeSet<Item>, Option<String>),
+    console: &mut Console,
+    done: &str,
+) -> Result<Option<String>, CliError> {
+    let remembered = client.remember_applied(&scope.set, &scope.tenant, items, tag);
+    remembered.await.inspect_err(|_| {
+        let set = &scope.set;
+        console.note(&format!(
+            "fdn: {done}, and what the set {set} consists of could not be remembered; run the command again"
+        ));
+    })
+}
+
+/// Makes the changes.
+async fn make(
+    client: &Client,
+    (scope, declared): (&Scope, &Declarations),
+    changes: &[Change],
+    (console, people): (&mut Console, bool),
+) -> Result<(), CliError> {
+    for (done, change) in changes.iter().enumerate() {
+        let todo = match execute(client, scope, change).await {
             Ok(todo) => todo,
             Err(error) => {
-                let count = report.changes.len();
+                let count = changes.len();
                 console.note(&format!(
                     "fdn: {}{} could not be changed; {done} of {count} changes were made",
                     change.item,
-                    place(&declared, change)
+                    place(declared, change)
                 ));
                 return Err(error);
             }
@@ -76,10 +140,7 @@ pub async fn run(
             }
         }
     }
-    client
-        .remember_applied(&scope.set, &scope.tenant, &remembered)
-        .await?;
-    console.report(args.output.output, &report)
+    Ok(())
 }
 
 /// Rejects more items than can be remembered, before any is created.

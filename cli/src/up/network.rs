@@ -78,7 +78,6 @@ impl Network {
         let edge = controller.edge_address();
         let dns = settings::dns(plan, layout, edge);
         join::machines(controller, plan, layout, url, &dns).await?;
-        let dns = Dns::start(dns, None).await.map_err(|e| failed("DNS", &e))?;
         // One shared engine for all nodes, so that each component is compiled once.
         let machine = Machine::new(&fdn_edge_agent::Settings::default().runtime)
             .map_err(|e| failed("the nodes", &e))?;
@@ -94,11 +93,13 @@ impl Network {
                     .map_err(|e| failed("a node", &e))
             }
         });
-        match try_join_all(starts).await {
-            Ok(agents) => Ok((dns, agents)),
+        let agents = try_join_all(starts).await?;
+        // Last, since DNS knows the gateways of an earlier run: it would take them for dead while they start.
+        match Dns::start(dns, None).await {
+            Ok(dns) => Ok((dns, agents)),
             Err(error) => {
-                dns.stop().await;
-                Err(error)
+                join_all(agents.into_iter().map(Agent::stop)).await;
+                Err(failed("DNS", &error))
             }
         }
     }

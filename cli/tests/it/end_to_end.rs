@@ -336,6 +336,17 @@ fn applied(network: &Network) {
     );
     std::fs::write(&file, "set: web\napps: {}\n").expect("written");
     assert_eq!(names(&["--prune"]), ["app/flow", "app/declared"]);
+    // What a command that failed half-way has made is known to the next one.
+    let values = "values: [a, b, c, d, e, f, g, h, i]";
+    let half = format!(
+        "apps:\n  half:\n    component: declared.wasm\ntxt:\n  _a.half.fn.test: {{ {values} }}\n"
+    );
+    std::fs::write(&file, format!("set: web\n{half}")).expect("written");
+    let Ran { code, err, .. } = network.fdn(&["apply", "-f", &path]);
+    assert_ne!(code, Some(0));
+    assert!(err.contains("1 of 2 changes were made"), "{err}");
+    std::fs::write(&file, "set: web\napps: {}\n").expect("written");
+    assert_eq!(names(&["--prune"]), ["app/half"]);
     std::fs::write(&file, "apps:\n  declared:\n    color: red\n").expect("written");
     let Ran { code, err, .. } = network.fdn(&["apply", "-f", &path]);
     assert_eq!(code, Some(2), "{err}");

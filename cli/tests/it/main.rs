@@ -2,6 +2,7 @@
 //! exit codes, and a whole network in a process.
 
 mod account;
+mod apply;
 mod billing;
 mod binary;
 mod calls;

@@ -22,7 +22,7 @@ use crate::store::StoreError;
 use crate::store::app::{AppRow, app_get};
 use crate::store::binding::binding_list;
 use crate::store::console::{
-    AppVisibility, BindingDemand, app_names, app_of_host, binding_page, demand_bound,
+    AppVisibility, BindingDemand, app_of_host, apps_seen, binding_page, demand_bound,
 };
 use crate::store::demand::DemandRow;
 
@@ -31,18 +31,27 @@ const DEMAND: u32 = 20_000;
 /// The number of steps in the last minute, without the one that has not ended.
 const MINUTE: u64 = 6;
 
-/// The names of the apps that `visibility` covers; `None` if it covers all.
-async fn visible_apps(
-    state: &State,
-    visibility: &AppVisibility,
-) -> Result<Option<BTreeSet<AppName>>, Error> {
-    if *visibility == AppVisibility::default() {
-        return Ok(None);
+/// The apps that `visibility` covers, and the time from which their figures are those of their present tenants; `None` if it covers all.
+struct Visible(Option<BTreeMap<AppName, Timestamp>>);
+
+impl Visible {
+    async fn read(state: &State, visibility: &AppVisibility) -> Result<Self, Error> {
+        if *visibility == AppVisibility::default() {
+            return Ok(Self(None));
+        }
+        let apps = apps_seen(&mut *state.store.read().await?, visibility).await?;
+        match &visibility.app {
+            Some(app) if apps.is_empty() => Err(Error::no_app(app)),
+            _ => Ok(Self(Some(apps))),
+        }
     }
-    let names = app_names(&mut *state.store.read().await?, visibility).await?;
-    match &visibility.app {
-        Some(app) if names.is_empty() => Err(Error::no_app(app)),
-        _ => Ok(Some(names)),
+
+    /// From when on figures of the app are shown; `None` for never.
+    fn since(&self, app: &AppName) -> Option<Timestamp> {
+        let Some(apps) = &self.0 else {
+            return Some(Timestamp(0));
+        };
+        apps.get(app).copied()
     }
 }
 
@@ -57,10 +66,10 @@ pub async fn figures(
     after: Option<Timestamp>,
     limit: usize,
 ) -> Result<Figures, Error> {
-    let names = visible_apps(state, visibility).await?;
+    let visible = Visible::read(state, visibility).await?;
     let now = fdn_service::now();
-    let wanted = |app: &AppName| names.as_ref().is_none_or(|names| names.contains(app));
-    let lines = lock(&state.live).figures().snapshots(window, now, wanted);
+    let since = |app: &AppName| visible.since(app);
+    let lines = lock(&state.live).figures().snapshots(window, now, since);
     Ok(summarize(&lines, (window, by), after, limit, now))
 }
 
@@ -69,14 +78,14 @@ pub async fn figures(
 /// # Errors
 /// When `visibility` names an app that does not exist or that the caller may not see, or the store fails.
 pub async fn traffic(state: &State, visibility: &AppVisibility) -> Result<TrafficMap, Error> {
-    let names = visible_apps(state, visibility).await?;
+    let visible = Visible::read(state, visibility).await?;
     let now = fdn_service::now();
     let infos = fleet::clusters(state, now).await?;
     let demand = demand_bound(&mut *state.store.read().await?, visibility, DEMAND).await?;
-    let wanted = |app: &AppName| names.as_ref().is_none_or(|names| names.contains(app));
+    let since = |app: &AppName| visible.since(app);
     let lines = lock(&state.live)
         .figures()
-        .snapshots(Window::Quarter, now, wanted);
+        .snapshots(Window::Quarter, now, since);
     let present = now.get() / Window::Quarter.step_ms();
     let mut minute: BTreeMap<ClusterId, Tally> = BTreeMap::new();
     for line in &lines {

@@ -14,6 +14,7 @@ use crate::Error;
 use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
+use crate::store::billing::owner::owner_list;
 use crate::store::run::{run_get, run_page, run_trim, run_upsert};
 use crate::store::{StoreError, in_transaction};
 
@@ -122,7 +123,8 @@ async fn write(state: &State) -> Result<(), Error> {
     Ok(written?)
 }
 
-/// At most `limit` runs of an app older than `before`, newest first; only those of one call, if `request` names it.
+/// At most `limit` runs of an app older than `before`, newest first; only those of one call, if `request` names it. Runs of another tenant's app that
+/// had the name before, which gateways may report late, are left out.
 ///
 /// # Errors
 /// When there is no such app, or the store fails.
@@ -139,9 +141,14 @@ pub async fn list(
         .filter(|row| row.tenant == tenant)
         .ok_or_else(|| Error::no_app(app))?;
     let runs = run_page(&mut connection, app, request, before, limit).await?;
+    let owners = owner_list(&mut connection, [app]).await?;
     drop(connection);
     let now = fdn_service::now();
-    Ok(runs.into_iter().map(|run| shown(state, run, now)).collect())
+    Ok(runs
+        .into_iter()
+        .filter(|run| owners.is_present(app, run.started_at))
+        .map(|run| shown(state, run, now))
+        .collect())
 }
 
 /// One run of an app.
@@ -158,8 +165,10 @@ pub async fn get(
     found
         .filter(|row| row.tenant == tenant)
         .ok_or_else(|| Error::no_app(app))?;
+    let owners = owner_list(&mut connection, [app]).await?;
     let found = run_get(&mut connection, app, run)
         .await?
+        .filter(|run| owners.is_present(app, run.started_at))
         .ok_or_else(|| Error::NotFound {
             what: format!("run {run} of {app}"),
             hint: "the newest runs of an app are kept (console.runs_per_app)",

@@ -174,30 +174,31 @@ impl SeriesStore {
         true
     }
 
-    /// The series of the apps that `wanted` accepts, as of `now`.
+    /// The series of the apps for which `since` gives a time, as of `now`, without the steps that began before that time.
     pub fn snapshots(
         &self,
         window: Window,
         now: Timestamp,
-        wanted: impl Fn(&AppName) -> bool,
+        since: impl Fn(&AppName) -> Option<Timestamp>,
     ) -> Vec<SeriesSnapshot> {
         let first = first_step(window, now);
-        let wanted = self.series.iter().filter(|((app, _), _)| wanted(app));
         let line = |((app, cluster), series): (&(AppName, ClusterId), &Series)| {
+            let first = since(app)?.get().div_ceil(window.step_ms()).max(first);
             let steps = match window {
                 Window::Quarter => &series.short,
                 Window::Day => &series.long,
             };
             let steps = steps.0.iter().filter(|(step, _)| *step >= first);
-            SeriesSnapshot {
+            Some(SeriesSnapshot {
                 app: app.clone(),
                 cluster: cluster.clone(),
                 region: series.region.clone(),
                 steps: steps.cloned().collect(),
-            }
+            })
         };
-        wanted
-            .map(line)
+        self.series
+            .iter()
+            .filter_map(line)
             .filter(|line| !line.steps.is_empty())
             .collect()
     }

@@ -42,7 +42,7 @@ fn shown(
     now: Timestamp,
 ) -> fdn_core::figures::Figures {
     summarize(
-        &store.snapshots(window, now, |_| true),
+        &store.snapshots(window, now, |_| Some(at(0))),
         (window, by),
         None,
         10,
@@ -73,6 +73,26 @@ fn what_came_between_two_statuses_is_in_the_steps_between_them() {
     let day = shown(&store, Window::Day, FiguresBy::Total, at(31));
     assert_eq!(day.series[0].points.len(), 1);
     assert_eq!(day.series[0].sum.calls, 60);
+}
+
+#[test]
+fn what_was_before_the_tenant_had_the_name_is_left_out() {
+    let mut store = SeriesStore::new(10);
+    store.observe(
+        (&status("a", "eu", "shop", 100), at(0)),
+        (&status("a", "eu", "shop", 160), at(30)),
+    );
+    let steps = |window, since: Option<u64>| {
+        let lines = store.snapshots(window, at(31), |_| since.map(at));
+        lines.iter().map(|line| line.steps.len()).sum::<usize>()
+    };
+    for (since, expected) in [(Some(10), 3), (Some(11), 2), (Some(30), 1), (None, 0)] {
+        assert_eq!(steps(Window::Quarter, since), expected, "{since:?}");
+    }
+    assert_eq!(
+        (steps(Window::Day, Some(0)), steps(Window::Day, Some(1))),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -129,7 +149,7 @@ fn series_are_put_together_and_forgotten_with_time() {
     );
     assert_eq!(by(FiguresBy::App, at(3600)), "");
     let after = summarize(
-        &store.snapshots(Window::Quarter, at(5), |_| true),
+        &store.snapshots(Window::Quarter, at(5), |_| Some(at(0))),
         (Window::Quarter, FiguresBy::App),
         Some(at(0)),
         10,

@@ -2,8 +2,11 @@
 //! to nothing could keep for ever what a request holds while its body arrives: its permit, the place of an upload or of a submission.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use actix_web::dev::Payload;
@@ -31,21 +34,63 @@ impl Pace {
     }
 }
 
+/// Wakes whoever waits for a piece, and notes when that was: how long the piece then lies there is the server's time.
+struct Arrival {
+    reader: Waker,
+    asked: Instant,
+    arrived: OnceLock<Instant>,
+}
+
+impl Wake for Arrival {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.arrived.get_or_init(Instant::now);
+        self.reader.wake_by_ref();
+    }
+}
+
+impl Arrival {
+    /// How long the client was waited for, if the reader asks again `now`.
+    fn waited(&self, now: Instant) -> Duration {
+        let until = self.arrived.get().copied().unwrap_or(now);
+        until.saturating_duration_since(self.asked)
+    }
+}
+
 /// The body, which fails and sets `late` once it is too slow.
 pub(super) fn paced(payload: Payload, idle: Duration, late: Rc<Cell<bool>>) -> Payload {
     let start = (payload, Pace::default());
     let pieces = futures::stream::unfold(start, move |(mut payload, mut pace)| {
         let late = Rc::clone(&late);
         async move {
-            let began = Instant::now();
-            let piece = match timeout(pace.left(idle), payload.next()).await {
+            let (left, mut waits) = (pace.left(idle), None::<Arc<Arrival>>);
+            let next = poll_fn(|context| {
+                let asked = Instant::now();
+                if let Some(arrival) = waits.take() {
+                    pace.waited += arrival.waited(asked);
+                }
+                let arrival = Arc::new(Arrival {
+                    reader: context.waker().clone(),
+                    asked,
+                    arrived: OnceLock::new(),
+                });
+                let waker = Waker::from(Arc::clone(&arrival));
+                let piece = payload.poll_next_unpin(&mut Context::from_waker(&waker));
+                if piece.is_pending() {
+                    waits = Some(arrival);
+                }
+                piece
+            });
+            let piece = match timeout(left, next).await {
                 Ok(piece) => piece?,
                 Err(_) => {
                     late.set(true);
                     Err(PayloadError::Io(io::ErrorKind::TimedOut.into()))
                 }
             };
-            pace.waited += began.elapsed();
             pace.received += piece.as_ref().map_or(0, |bytes| bytes.len() as u64);
             Some((piece, (payload, pace)))
         }
@@ -75,6 +120,20 @@ mod tests {
             (left(100 * SLOWEST, 120), left(100 * SLOWEST, 131)),
             (10, 0)
         );
+    }
+
+    #[test]
+    fn what_has_arrived_and_is_not_read_is_not_waited_for() {
+        let asked = Instant::now();
+        let arrival = Arc::new(Arrival {
+            reader: Waker::noop().clone(),
+            asked,
+            arrived: OnceLock::new(),
+        });
+        let hour = Duration::from_secs(3600);
+        assert_eq!(arrival.waited(asked + hour), hour);
+        Waker::from(Arc::clone(&arrival)).wake();
+        assert!(arrival.waited(asked + hour) < hour);
     }
 
     #[actix_web::test]

@@ -1,10 +1,10 @@
-//! Queries of the console across apps: visible names, recent demand with its bindings, bindings in pages.
+//! Queries of the console across apps: visible apps, recent demand with its bindings, bindings in pages.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use fdn_core::{AppName, ClusterId, HostName, TenantId, Timestamp};
-use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
+use sqlx::{Any, AnyConnection, Database};
 
 use super::StoreError;
 use super::binding::{BindingRow, binding_row};
@@ -26,33 +26,36 @@ pub struct AppVisibility {
 const SEEN: &str = "($1 = '' OR a.tenant = $1) \
      AND ($2 = '' OR a.tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2)) AND ($3 = '' OR a.name = $3)";
 
-/// The names of the visible apps.
+type Query = sqlx::query::Query<'static, Any, <Any as Database>::Arguments>;
+
+/// A query whose text contains only constants, [`SEEN`] among them, with its first three parameters bound.
+fn query_seen(text: String, visibility: &AppVisibility) -> Query {
+    let tenant = visibility.tenant.map(|tenant| tenant.to_string());
+    let app = visibility.app.as_ref().map(ToString::to_string);
+    sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(tenant.unwrap_or_default())
+        .bind(visibility.member.clone().unwrap_or_default())
+        .bind(app.unwrap_or_default())
+}
+
+/// The visible apps, each with the time since when its tenant has had the name; the time 0 if no other tenant had it before.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn app_names(
+pub async fn apps_seen(
     connection: &mut AnyConnection,
     visibility: &AppVisibility,
-) -> Result<BTreeSet<AppName>, StoreError> {
-    let text = format!("SELECT a.name FROM apps a WHERE {SEEN}");
-    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
-        .bind(
-            visibility
-                .tenant
-                .map(|tenant| tenant.to_string())
-                .unwrap_or_default(),
-        )
-        .bind(visibility.member.clone().unwrap_or_default())
-        .bind(
-            visibility
-                .app
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-        )
-        .fetch_all(connection)
-        .await?;
-    rows.iter().map(|row| parsed(row, "name")).collect()
+) -> Result<BTreeMap<AppName, Timestamp>, StoreError> {
+    let text = format!(
+        "SELECT a.name, (SELECT CASE WHEN COUNT(*) > 1 THEN MAX(o.since) END FROM app_owners o WHERE o.app = a.name) AS since \
+         FROM apps a WHERE {SEEN}"
+    );
+    let rows = query_seen(text, visibility).fetch_all(connection).await?;
+    let read = |row: &AnyRow| {
+        let since = number_or_none(row, "since")?.unwrap_or_default();
+        Ok((parsed(row, "name")?, Timestamp(since)))
+    };
+    rows.iter().map(read).collect()
 }
 
 /// Demand for the visible apps, with the cluster that the prefix is bound to, newest first, at most `limit`.
@@ -69,21 +72,7 @@ pub async fn demand_bound(
          LEFT JOIN bindings b ON b.app = d.app AND b.prefix = d.prefix \
          WHERE {SEEN} ORDER BY d.last_seen DESC, d.app, d.prefix LIMIT $4"
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
-        .bind(
-            visibility
-                .tenant
-                .map(|tenant| tenant.to_string())
-                .unwrap_or_default(),
-        )
-        .bind(visibility.member.clone().unwrap_or_default())
-        .bind(
-            visibility
-                .app
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-        )
+    let rows = query_seen(text, visibility)
         .bind(i64::from(limit))
         .fetch_all(connection)
         .await?;

@@ -22,8 +22,8 @@ pub struct StatusRow {
     pub seen_at: Timestamp,
 }
 
-/// Writes the status of a node, with its cluster and its addresses. An older status does not replace the stored one (its cluster and addresses are
-/// written all the same); a status of a removed node changes nothing.
+/// Writes the status of a node, with its cluster and its addresses. An older status replaces nothing of what is stored of the node; a status of a
+/// removed node changes nothing.
 ///
 /// # Errors
 /// When the database fails.
@@ -42,15 +42,19 @@ pub async fn node_observe(
         created_by: None,
     };
     cluster_observe(connection, &cluster, seen.seen_at).await?;
+    // The opposite of the condition below: this row is first, since the status refers to it.
     sqlx::query(
         "INSERT INTO nodes (id, cluster, gateway, admin, created_at) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (id) DO UPDATE SET cluster = excluded.cluster, gateway = excluded.gateway, admin = excluded.admin",
+         ON CONFLICT (id) DO UPDATE SET cluster = excluded.cluster, gateway = excluded.gateway, admin = excluded.admin \
+         WHERE NOT EXISTS (SELECT 1 FROM node_status s WHERE s.node = $1 AND (s.seen_at > $5 OR (s.boot = $6 AND s.sequence > $7)))",
     )
     .bind(status.node.as_str())
     .bind(status.cluster.as_str())
     .bind(status.gateway.to_string())
     .bind(status.admin.to_string())
     .bind(seen_at)
+    .bind(status.boot.to_string())
+    .bind(stored(status.sequence))
     .execute(&mut *connection)
     .await?;
     sqlx::query(

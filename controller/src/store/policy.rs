@@ -11,6 +11,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::StoreError;
+use super::billing::owner::{Owners, owner_list};
 use super::domain::{domain_hosts, domain_hosts_all};
 use super::row::{json, number, parsed, stored, to_json};
 use super::traffic::{traffic_get, traffic_list};
@@ -314,12 +315,33 @@ fn pushed(row: KeyRow) -> Option<ApiKey> {
     })
 }
 
-/// The apps whose calls count towards quotas.
-async fn quota_apps(connection: &mut AnyConnection) -> Result<BTreeSet<AppName>, StoreError> {
-    let rows = sqlx::query("SELECT app FROM app_policies WHERE has_quota = 1")
-        .fetch_all(connection)
-        .await?;
-    rows.iter().map(|row| parsed(row, "app")).collect()
+/// Which calls count towards quotas.
+struct Counted {
+    apps: BTreeSet<AppName>,
+    owners: Owners,
+}
+
+impl Counted {
+    /// For calls of the apps `sent`.
+    async fn read(
+        connection: &mut AnyConnection,
+        sent: BTreeSet<&AppName>,
+    ) -> Result<Self, StoreError> {
+        let rows = sqlx::query("SELECT app FROM app_policies WHERE has_quota = 1")
+            .fetch_all(&mut *connection)
+            .await?;
+        let apps: Result<BTreeSet<AppName>, _> =
+            rows.iter().map(|row| parsed(row, "app")).collect();
+        let mut apps = apps?;
+        apps.retain(|app| sent.contains(app));
+        let owners = owner_list(connection, &apps).await?;
+        Ok(Self { apps, owners })
+    }
+
+    /// Calls of another tenant's app that had the name before count towards no quota of this one.
+    fn includes(&self, app: &AppName, at: Timestamp) -> bool {
+        self.apps.contains(app) && self.owners.is_present(app, at)
+    }
 }
 
 /// The calls in a batch of sums that count towards quotas, by app and day. What is added and what is subtracted for one call is on the same day, so
@@ -331,9 +353,11 @@ pub async fn quota_of(
     connection: &mut AnyConnection,
     batch: &UsageSums,
 ) -> Result<BTreeMap<(AppName, u64), u64>, StoreError> {
-    let bounded = quota_apps(connection).await?;
+    let sent = batch.sums.iter().map(|sum| &sum.app).collect();
+    let counted = Counted::read(connection, sent).await?;
     let mut calls: BTreeMap<(AppName, u64), i64> = BTreeMap::new();
-    for sum in batch.sums.iter().filter(|sum| bounded.contains(&sum.app)) {
+    let sums = batch.sums.iter();
+    for sum in sums.filter(|sum| counted.includes(&sum.app, sum.first)) {
         let day = Window::at(sum.first).day;
         let of_day = calls.entry((sum.app.clone(), day)).or_default();
         *of_day = of_day.saturating_add(sum.calls);
@@ -354,12 +378,13 @@ pub async fn quota_new(
     connection: &mut AnyConnection,
     batch: &UsageBatch,
 ) -> Result<BTreeMap<(AppName, u64), u64>, StoreError> {
-    let bounded = quota_apps(connection).await?;
+    let sent = batch.records.iter().map(|record| &record.app).collect();
+    let counted = Counted::read(connection, sent).await?;
     // An invocation that occurs twice in a batch is one call.
     let calls: BTreeMap<String, (&AppName, u64)> = batch
         .records
         .iter()
-        .filter(|record| bounded.contains(&record.app))
+        .filter(|record| counted.includes(&record.app, record.started_at))
         .map(|record| {
             let day = Window::at(record.started_at).day;
             (record.invocation.to_string(), (&record.app, day))

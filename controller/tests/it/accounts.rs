@@ -1,10 +1,11 @@
 //! Tenants, members, users and API tokens over the API.
 
 use fdn_core::account::{ApiTokenInfo, CreatedApiToken, MemberInfo, TenantInfo, UserInfo, WhoAmI};
-use fdn_core::api::AppSummary;
+use fdn_core::api::{AppSummary, DeployResponse};
 use fdn_core::{Right, TenantRole};
 use fdn_testkit::components;
 use reqwest::Method;
+use reqwest::multipart::{Form, Part};
 use serde_json::json;
 
 use crate::rig::{Backend, Rig, on_both};
@@ -90,6 +91,20 @@ pub(crate) async fn api_token(rig: &Rig, session: &str, scopes: &[Right]) -> Str
         .bearer_auth(session);
     let made: CreatedApiToken = rig.json(request.json(&wish)).await;
     made.token
+}
+
+/// Deletes the app `hello`, and deploys one of this name for the tenant of the outsider.
+pub(crate) async fn hello_changes_hands(rig: &Rig, people: &People) {
+    let gone = rig.request(Method::DELETE, "/v1/apps/hello").send().await;
+    assert_eq!(gone.expect("an answer").status(), 204);
+    let form = Form::new().part("component", Part::bytes(components::hello("y")));
+    let deploy = by(
+        rig,
+        &people.outsider,
+        Method::POST,
+        "/v1/apps/hello/versions",
+    );
+    let _: DeployResponse = rig.json(deploy.multipart(form)).await;
 }
 
 /// A request with the token of another user than the first.

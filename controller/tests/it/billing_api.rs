@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use fdn_controller::app::billing::rounds::round;
+use fdn_controller::store::billing::budget::budget_upsert;
 use fdn_core::billing::{
-    BudgetAlert, BudgetSet, Day, Meter, Month, PriceList, Statement, StatementState, UsageView,
+    Budget, BudgetAlert, BudgetSet, Day, Meter, Month, PriceList, Statement, StatementState,
+    UsageView,
 };
 use fdn_core::{DurationMs, Timestamp};
 use fdn_service::secret::Secret;
@@ -19,6 +21,7 @@ on_both!(
     a_month_is_billed_closed_and_never_changed,
     what_was_sold_at_a_price_stays_sold_at_it,
     a_budget_alerts_once_for_each_threshold,
+    what_the_end_of_a_month_spends_alerts_until_it_is_closed,
     whoever_a_budget_names_is_told_of_alerts_in_signed_words,
     what_fails_for_one_tenant_keeps_no_other_from_its_alerts,
 );
@@ -362,6 +365,50 @@ async fn a_budget_alerts_once_for_each_threshold(backend: Backend) {
         Vec::<Value>::new()
     );
     assert_eq!(alerts().await.len(), 3);
+}
+
+async fn what_the_end_of_a_month_spends_alerts_until_it_is_closed(backend: Backend) {
+    let rig = rig(backend).await;
+    let month = Month::of(fdn_service::now());
+    apply(&rig, &one_a_call()).await;
+    let put = rig.request(Method::PUT, "/v1/billing/budgets/all");
+    let _: Value = rig.json(put.json(&json!({ "limit": "10" }))).await;
+    let alerts = async || {
+        let alerts: Vec<BudgetAlert> = rig.get("/v1/billing/alerts").await;
+        let mut found: Vec<_> = alerts.iter().map(|a| (a.month, a.threshold)).collect();
+        found.sort_unstable();
+        found
+    };
+    let state = rig.controller.state();
+    // No round has seen these calls before the next month began.
+    send(&rig, 1, fdn_service::now(), &[1; 5]).await;
+    let next = Timestamp(month.end().get() + 1000);
+    for _ in 0..2 {
+        round(state, next).await.expect("a round");
+    }
+    assert_eq!(alerts().await, [(month, 50)]);
+    // A budget of the next month says nothing of what was spent before it was set.
+    let mut budget = rig
+        .get::<Vec<Budget>>("/v1/billing/budgets")
+        .await
+        .remove(0);
+    budget.name = "new".parse().expect("name");
+    budget_upsert(
+        &mut state.store.read().await.expect("connected"),
+        crate::billing::tenant(),
+        &budget,
+        "jane",
+        next,
+    )
+    .await
+    .expect("set");
+    // The round that closes the month still looks at what came since the one before.
+    send(&rig, 2, fdn_service::now(), &[1; 3]).await;
+    let later = Timestamp(month.end().get() + 73 * 3_600_000);
+    for _ in 0..2 {
+        round(state, later).await.expect("a round");
+    }
+    assert_eq!(alerts().await, [(month, 50), (month, 80)]);
 }
 
 async fn whoever_a_budget_names_is_told_of_alerts_in_signed_words(backend: Backend) {

@@ -4,17 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use bytes::Bytes;
-use fdn_core::api::{DeployResponse, LogLine};
+use fdn_core::api::LogLine;
 use fdn_core::job::JobReceipt;
 use fdn_core::{DurationMs, InstanceId, Right, Timestamp};
 use fdn_testkit::{components, wait};
 use futures::StreamExt;
-use reqwest::multipart::{Form, Part};
 use reqwest::{Method, Response};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
-use crate::accounts::{api_token, people};
+use crate::accounts::{api_token, hello_changes_hands, people};
 use crate::nodes;
 use crate::rig::{Backend, Rig, on_both};
 
@@ -259,17 +258,13 @@ async fn a_reader_hears_nothing_of_another_owner(backend: Backend) {
     let node = FakeNode::start(&rig, "a", &[1]).await;
     known(&rig, 1).await;
     let reader = follow(&rig, &people.viewer, &node, 1).await;
-    let gone = rig.request(Method::DELETE, "/v1/apps/hello").send().await;
-    assert_eq!(gone.expect("an answer").status(), 204);
-    let form = Form::new().part("component", Part::bytes(components::hello("y")));
-    let by_other = |method, path| rig.anonymous(method, path).bearer_auth(&people.outsider);
-    let deploy = by_other(Method::POST, "/v1/apps/hello/versions").multipart(form);
-    let _: DeployResponse = rig.json(deploy).await;
+    hello_changes_hands(&rig, &people).await;
     assert_eq!(rest(reader).await, ["a at 1"]);
     // Nor does the new owner hear what was written before.
     let at = fdn_service::now().get() + 1000;
     *node.jobs.lock().expect("not poisoned") = line("a", at);
-    let answer = by_other(Method::GET, "/v1/apps/hello/logs").send().await;
+    let read = rig.anonymous(Method::GET, "/v1/apps/hello/logs");
+    let answer = read.bearer_auth(&people.outsider).send().await;
     assert_eq!(
         rest(answer.expect("an answer")).await,
         [format!("a at {at}")]

@@ -11,12 +11,13 @@ use fdn_core::{Millis, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
-use crate::accounts::people;
+use crate::accounts::{hello_changes_hands, people};
 use crate::conventions::next;
 use crate::rig::{Backend, Rig, on_both, two_regions};
 
 on_both!(
     figures_are_shown_to_those_who_may_see_the_app,
+    figures_of_the_owner_before_are_not_shown,
     traffic_shows_where_clients_are_and_are_sent,
     bindings_and_latencies_come_in_pages,
     a_look_up_says_what_dns_answers_and_why,
@@ -138,6 +139,31 @@ async fn figures_are_shown_to_those_who_may_see_the_app(backend: Backend) {
             "{bad}"
         );
     }
+}
+
+async fn figures_of_the_owner_before_are_not_shown(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.two_regions().await;
+    rig.deploy("hello", components::hello("hello")).await;
+    let people = people(&rig).await;
+    count(&rig, &[("hello", 100)]).await;
+    let (quarter, day) = ("app=hello", "app=hello&window=24h");
+    wait::until("all calls to be counted", async || {
+        let seen = figures(&rig, &people.viewer, quarter).await;
+        if sums(&seen) == [("total", 200)] {
+            Ok(())
+        } else {
+            Err(format!("{seen:?}"))
+        }
+    })
+    .await;
+    hello_changes_hands(&rig, &people).await;
+    for query in [quarter, day] {
+        let seen = figures(&rig, &people.outsider, query).await;
+        assert_eq!(sums(&seen), [("total", 0)], "{query}");
+    }
+    // An admin's sums are those of the whole network.
+    assert_eq!(sums(&figures(&rig, &rig.token, "").await), [("total", 200)]);
 }
 
 /// Reports demand for the app from clients of both regions and of an unknown place.

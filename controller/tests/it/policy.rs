@@ -13,12 +13,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::accounts::{hello_changes_hands, people};
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
     a_policy_is_checked_and_pushed,
     keys_are_shown_once_and_taken_back,
     quotas_are_counted_once_from_usage,
+    calls_of_the_owner_before_count_towards_no_quota,
     calls_are_split_between_versions_that_exist,
 );
 
@@ -237,6 +239,27 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
         }
     }
     assert_eq!(snapshot(&rig).await.used[0].used.day, 4);
+}
+
+async fn calls_of_the_owner_before_count_towards_no_quota(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let people = people(&rig).await;
+    rig.deploy("hello", components::hello("hi")).await;
+    let before = fdn_service::now();
+    hello_changes_hands(&rig, &people).await;
+    let put = rig
+        .anonymous(Method::PUT, "/v1/apps/hello/policy")
+        .bearer_auth(&people.outsider);
+    let quota = json!({ "quota": { "per_day": 100 } });
+    let _: PolicyInfo = rig.json(put.json(&quota)).await;
+    let after = fdn_service::now();
+    for (n, at) in [(1, before), (2, after)] {
+        let used = record(n, "hello", at, UsageOutcome::Ok);
+        let sums = crate::usage::sums(n, "n-1", &[crate::usage::call(used, None)]);
+        assert!(!crate::usage::add(&rig, &sums).await.duplicate);
+    }
+    let used: Vec<AppQuotaUsage> = snapshot(&rig).await.used;
+    assert_eq!((used.len(), used[0].used.day), (1, 1));
 }
 
 async fn calls_are_split_between_versions_that_exist(backend: Backend) {

@@ -7,11 +7,14 @@ use fdn_core::{Revision, RunId, Timestamp};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
-use crate::accounts::people;
+use crate::accounts::{hello_changes_hands, people};
 use crate::conventions::next;
 use crate::rig::{Backend, Rig, on_both};
 
-on_both!(runs_are_told_kept_and_shown);
+on_both!(
+    runs_are_told_kept_and_shown,
+    runs_of_the_owner_before_are_not_shown,
+);
 
 const CHAIN: &str = "
 stages:
@@ -133,4 +136,36 @@ async fn runs_are_told_kept_and_shown(backend: Backend) {
         .anonymous(Method::GET, "/v1/apps/flow/runs")
         .bearer_auth(&people.outsider);
     assert_eq!(rig.refused(hidden).await.0.as_u16(), 404);
+}
+
+async fn runs_of_the_owner_before_are_not_shown(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.two_regions().await;
+    let people = people(&rig).await;
+    rig.deploy("hello", components::hello("hello")).await;
+    let of_hello = |n| RunInfo {
+        app: "hello".parse().expect("app"),
+        ..run(n, "eu-1")
+    };
+    let late = of_hello(1);
+    hello_changes_hands(&rig, &people).await;
+    // The gateway reports a run of the app that was there before.
+    let (late_path, own) = (format!("/v1/apps/hello/runs/{}", late.run), of_hello(2));
+    tell(&rig, vec![late, own.clone()]).await;
+    let by_new = |path: &str| {
+        rig.anonymous(Method::GET, path)
+            .bearer_auth(&people.outsider)
+    };
+    let path = format!("/v1/apps/hello/runs/{}", own.run);
+    wait::until("the runs to be written", async || {
+        match by_new(&path).send().await {
+            Ok(answer) if answer.status() == 200 => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        }
+    })
+    .await;
+    let runs: Vec<RunInfo> = rig.json(by_new("/v1/apps/hello/runs")).await;
+    let requests: Vec<&str> = runs.iter().map(|run| run.request.as_str()).collect();
+    assert_eq!(requests, ["call-2"]);
+    assert_eq!(rig.refused(by_new(&late_path)).await.0.as_u16(), 404);
 }

@@ -1,5 +1,6 @@
 //! Tests of the metadata store for observations and outgoing messages, the same on both databases.
 
+use fdn_controller::store::billing::owner::node_place;
 use fdn_controller::store::cluster::cluster_list;
 use fdn_controller::store::cluster_load::{ClusterLoadRow, cluster_load_get, cluster_load_set};
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
@@ -97,12 +98,16 @@ async fn nodes_and_what_they_said(backend: Backend) {
     };
     node_observe(c, &seen(1, 10, 1)).await.expect("written");
     node_observe(c, &seen(3, 30, 3)).await.expect("written");
-    node_observe(c, &seen(2, 31, 2))
-        .await
-        .expect("ignored: it is older within its boot");
-    node_observe(c, &seen(4, 20, 4))
-        .await
-        .expect("ignored: it was heard earlier");
+    for (sequence, at, why) in [
+        (2, 31, "ignored: it is older within its boot"),
+        (4, 20, "ignored: it was heard earlier"),
+    ] {
+        let mut late = seen(sequence, at, 9);
+        late.status.cluster = "us-east".parse().expect("cluster");
+        node_observe(c, &late).await.expect(why);
+        let place = node_place(c, &late.status.node).await.expect("read");
+        assert_eq!(place.0.as_str(), "eu-west", "{why}");
+    }
     assert_eq!(node_status_list(c).await.expect("read"), [seen(3, 30, 3)]);
     let mut other = StatusRow {
         status: node_at("us-1", "us-east", 39.04, -77.49),

@@ -33,62 +33,32 @@
 //! moves for a gain never cost more than the bucket allows; the same input gives the same output.
 
 mod appraise;
+mod demand;
 mod load;
 mod memory;
 mod moves;
+mod outcome;
 mod pass;
 
 use fdn_core::{Millis, Resources};
 
 pub use appraise::{Appraisal, appraise};
+pub use demand::GroupDemand;
 pub use load::{FULL, Load, Rate};
 pub use memory::containers;
 pub use moves::{Cost, Moves};
+pub use outcome::{Outcome, Verdict};
 pub use pass::Pass;
 
 use crate::Error;
-use crate::dag::{Dag, TaskIndex};
+use crate::dag::TaskIndex;
 use crate::place::{
-    Cluster, ClusterIndex, Constraints, Costs, Exclusion, HeuOrche, Memory, MemoryLimits, Network,
-    Options, Placer, Plan, Problem, Rejection, Slots,
+    Cluster, ClusterIndex, Costs, HeuOrche, Memory, MemoryLimits, Network, Options, Placer, Plan,
+    Problem, Rejection, Slots,
 };
 use crate::steer::{Margin, justifies};
+use demand::{whole, work};
 use memory::{Ledger, MemoryDemand};
-
-/// The demand of one client group of an app.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupDemand<'a> {
-    /// The app's number: groups of one app share it, and its instances. Numbers should be dense, since tables are as long as the largest.
-    pub app: usize,
-    /// The workflow that each call runs; the same for all groups of an app.
-    pub dag: &'a Dag,
-    /// By cluster: the one-way latency from the group's clients.
-    pub distance: &'a [Millis],
-    /// The group's call rate.
-    pub rate: Rate,
-    /// The present cluster of each task as given to the DAG; `None` for a group not placed yet. A cluster that no longer exists has
-    /// an out-of-range index.
-    pub before: Option<&'a [ClusterIndex]>,
-    /// Hard constraints of tasks and clusters; `None` if there are none.
-    pub constraints: Option<&'a Constraints>,
-    /// By task, then by cluster: the ratio of the measured run time to work over speed; `None` if all are 1.
-    pub factors: Option<&'a [f64]>,
-    /// Whether the group was moved for a gain so recently that it stays for now, unless it must leave (minimum dwell time).
-    pub dwells: bool,
-}
-
-impl GroupDemand<'_> {
-    /// The ratio of a task's run time to work over speed; 1 where none is given.
-    fn factor(&self, task: usize, at: usize, clusters: usize) -> f64 {
-        let factors = self.factors.unwrap_or_default();
-        factors.get(task * clusters + at).copied().unwrap_or(1.0)
-    }
-
-    /// The share of a cluster's slots open to a task, from 0 to 1.
-    fn share(&self, task: usize, at: usize) -> f64 {
-        self.constraints.map_or(1.0, |all| all.share(task, at))
-    }
-}
 
 /// The parameters of the decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,47 +69,6 @@ pub struct Terms {
     pub options: Options,
     /// How long an overload is assumed to last.
     pub horizon: Millis,
-}
-
-/// The decision about a group, with its reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It had no cluster and gets one.
-    First,
-    /// It stays: no other placement is better.
-    StillBest,
-    /// It stays: another placement is better, but not by more than the margin.
-    WithinMargin,
-    /// It moves for a gain.
-    Better,
-    /// It would move for a gain, but the bound on moves is reached or its dwell time not over; it is considered again in the next pass.
-    Deferred,
-    /// It moves because its old cluster cannot take it any more, for this reason.
-    Failed(Exclusion),
-    /// No cluster can take it; it stays where it was, if anywhere.
-    Unplaced,
-}
-
-impl Verdict {
-    /// Whether the group's users are sent to new clusters.
-    #[must_use]
-    pub const fn moves(self) -> bool {
-        match self {
-            Self::First | Self::Better | Self::Failed(_) => true,
-            Self::StillBest | Self::WithinMargin | Self::Deferred | Self::Unplaced => false,
-        }
-    }
-}
-
-/// The decision about one demand.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// What was decided, and why.
-    pub verdict: Verdict,
-    /// The cluster of each task as given to the DAG; empty if no cluster can take the demand.
-    pub clusters: Vec<ClusterIndex>,
-    /// The latency of a call there, including expected waits but no toll; for a deferred demand, at its present clusters. Infinite if unplaced.
-    pub latency: Millis,
 }
 
 /// The state of a pass: the clusters, and the load and memory need of each.
@@ -585,16 +514,4 @@ fn with_own_holdings_free<T>(
         (clusters[at].free, clusters[at].largest) = (free, largest);
     }
     result
-}
-
-/// The mean work of one call, in ms at speed 1, summed over its tasks.
-fn whole(dag: &Dag) -> Millis {
-    (0..dag.given()).fold(Millis::ZERO, |sum, task| {
-        sum + dag.task(TaskIndex::new(task)).mean()
-    })
-}
-
-/// A group's offered load at speed 1, in erlangs.
-fn work(demand: &GroupDemand<'_>) -> f64 {
-    demand.rate.erlangs(whole(demand.dag))
 }

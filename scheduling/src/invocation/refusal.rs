@@ -47,8 +47,8 @@ pub enum Refusal {
         /// The function.
         function: FunctionIndex,
     },
-    /// The function has waiting or running invocations.
-    #[error("function {function} has invocations that wait or run")]
+    /// The function has waiting or running invocations or containers, or is in a group already.
+    #[error("function {function} is in use: it has invocations, containers or a group already")]
     InUse {
         /// The function.
         function: FunctionIndex,

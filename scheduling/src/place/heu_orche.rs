@@ -24,6 +24,7 @@
 //! resources ever fall below zero; all tasks are placed or none.
 
 use super::calendar::Append;
+use super::engine::Engine;
 use super::infeasible::{Exclusion, Infeasible};
 use super::list::{List, earliest_finish};
 use super::model::ClusterIndex;
@@ -45,7 +46,8 @@ pub struct Rejection {
     pub task: TaskIndex,
     /// The assigned cluster; `None` if the assignment left the choice open and no cluster fits.
     pub cluster: Option<ClusterIndex>,
-    /// What excludes it; [`Exclusion::NeverFinishes`] if the choice was left open.
+    /// What excludes it. If the choice was left open: what lacks at the first cluster that lacks resources, or
+    /// [`Exclusion::NeverFinishes`] if none does.
     pub exclusion: Exclusion,
 }
 
@@ -123,7 +125,7 @@ impl HeuOrche {
                 None => self
                     .list
                     .choose(task, earliest_finish(problem))
-                    .ok_or_else(|| rejection(None, Exclusion::NeverFinishes))?,
+                    .ok_or_else(|| rejection(None, lack(&self.list.engine, problem)))?,
             };
             let candidate = self.list.engine.candidate(problem, cluster);
             if let Some(exclusion) = candidate.excluded {
@@ -138,4 +140,17 @@ impl HeuOrche {
         self.list.begin(problem);
         self.list.order_by_rank(problem, problem.options().score);
     }
+}
+
+/// Why no cluster can take the current task: that resources lack, if they do anywhere, since that is what can be helped.
+fn lack(engine: &Engine<Append>, problem: &Problem<'_>) -> Exclusion {
+    (0..problem.clusters().len())
+        .filter_map(|cluster| engine.candidate(problem, cluster).excluded)
+        .find(|why| {
+            matches!(
+                why,
+                Exclusion::Shortage { .. } | Exclusion::Crowded { .. } | Exclusion::NoSlots
+            )
+        })
+        .unwrap_or(Exclusion::NeverFinishes)
 }

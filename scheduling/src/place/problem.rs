@@ -119,9 +119,12 @@ pub enum ProblemError {
         /// The length it must have.
         wanted: usize,
     },
-    /// A time is negative, or not finite where it must be; the text names it.
+    /// A time is negative; the text names it.
     #[error("{0} is negative; give zero or more")]
     Negative(&'static str),
+    /// A time that must be finite is not, or it is negative; the text names it.
+    #[error("{0} must be finite and not negative")]
+    NotFinite(&'static str),
 }
 
 impl Coded for ProblemError {
@@ -200,7 +203,7 @@ impl<'a> Problem<'a> {
     /// When `arrival` is negative or not finite.
     pub fn with_arrival(mut self, arrival: Millis) -> Result<Self, ProblemError> {
         if !(arrival.is_finite() && arrival.get() >= 0.0) {
-            return Err(ProblemError::Negative("the arrival"));
+            return Err(ProblemError::NotFinite("the arrival"));
         }
         self.arrival = arrival;
         Ok(self)

@@ -4,8 +4,8 @@ use fdn_core::{ByteSize, Millis};
 use fdn_scheduling::checker::check;
 use fdn_scheduling::dag::{TaskIndex, Transfer};
 use fdn_scheduling::place::{
-    Cluster, ClusterIndex, Costs, Detail, Heft, Link, Network, Options, Peft, PeftOrder, Placer,
-    Planned, Portfolio, Problem, Score, Speed, Verdict, heu_orche, lower_bound,
+    Cluster, ClusterIndex, Costs, Detail, Exclusion, Heft, HeuOrche, Link, Network, Options, Peft,
+    PeftOrder, Placer, Planned, Portfolio, Problem, Score, Speed, Verdict, heu_orche, lower_bound,
 };
 use fdn_scheduling::policy::{Budget, Policy};
 
@@ -283,6 +283,16 @@ fn the_bound_counts_slots_that_are_taken_distance_and_arrival() {
     instance.clusters[1].free = crate::instance::mib(0);
     assert_eq!(lower_bound(&instance.problem()), Millis::INFINITY);
     assert!(heu_orche(&instance.problem()).is_err());
+    // Nor where an assignment leaves the choice open; what lacks is named.
+    let open = HeuOrche::default().evaluate(&instance.problem(), |_| None);
+    let rejection = open.expect_err("nothing is free");
+    assert_eq!(rejection.cluster, None);
+    assert!(matches!(rejection.exclusion, Exclusion::Shortage { .. }));
+    let endless = instance.problem().with_arrival(Millis::INFINITY);
+    assert_eq!(
+        endless.expect_err("it never comes").to_string(),
+        "the arrival must be finite and not negative"
+    );
 }
 
 #[test]
@@ -294,6 +304,6 @@ fn an_assignment_of_heft_is_heft_without_gaps_when_evaluated_by_heu_orche() {
         .expect("it fits")
         .plan;
     let home = |task: TaskIndex| -> Option<ClusterIndex> { Some(plan.placement(task).cluster) };
-    let again = fdn_scheduling::place::HeuOrche::default().evaluate(&problem, home);
+    let again = HeuOrche::default().evaluate(&problem, home);
     assert_eq!(again, Ok(plan));
 }

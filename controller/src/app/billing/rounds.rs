@@ -16,7 +16,7 @@ use crate::app::actor::Actor;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::audit::{AuditEntry, audit_insert};
-use crate::store::billing::budget::{alert_insert, budget_list, budget_tenants};
+use crate::store::billing::budget::{alert_insert, budget_list_before, budget_tenants};
 use crate::store::billing::clock::{
     clock_begin, clock_close, clock_get, clock_issued, clock_to_issue, usage_oldest,
 };
@@ -56,11 +56,13 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
 /// # Errors
 /// When the store fails; what was done until then is kept.
 pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
+    // Read before a month is closed: what came since the last round counts for its budgets too.
+    let open = clock_get(&mut *state.store.read().await?).await?;
     if book(state, now).await? {
         close(state, now).await?;
     }
     let issued = issue(state, now).await;
-    alert(state, now).await?;
+    alert(state, open, now).await?;
     unowned(state).await?;
     issued
 }
@@ -157,30 +159,45 @@ async fn issue_statement(
     Ok(())
 }
 
-/// Raises the alerts of budgets whose thresholds this month's statement has reached, each once.
-async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
+/// Raises the alerts of budgets whose thresholds the statement of this month, or of the month before if that was open, has reached, each once: usage
+/// of the last minutes of a month comes when the next one has begun. `open` was the first open month when the round began; if there was none, the
+/// month before waits for the next round.
+async fn alert(state: &State, open: Option<Month>, now: Timestamp) -> Result<(), Error> {
+    let running = Month::of(now);
+    let before = Some(running.previous()).filter(|month| open.is_some_and(|open| *month >= open));
     for tenant in budget_tenants(&mut *state.store.read().await?).await? {
-        if let Err(failure) = alert_tenant(state, tenant, now).await {
-            state.metrics.billing.failures.inc();
-            warn!(
-                %tenant,
-                error = chain(&failure),
-                "the budgets of a tenant cannot be checked; those of others are"
-            );
+        for month in before.into_iter().chain([running]) {
+            if let Err(failure) = alert_tenant(state, tenant, month, now).await {
+                state.metrics.billing.failures.inc();
+                warn!(
+                    %tenant,
+                    %month,
+                    error = chain(&failure),
+                    "the budgets of a tenant cannot be checked; those of others are"
+                );
+            }
         }
     }
     Ok(())
 }
 
-async fn alert_tenant(state: &State, tenant: TenantId, now: Timestamp) -> Result<(), Error> {
-    let month = Month::of(now);
+async fn alert_tenant(
+    state: &State,
+    tenant: TenantId,
+    month: Month,
+    now: Timestamp,
+) -> Result<(), Error> {
     let terms = Terms {
         now,
         ..Terms::of(state)
     };
     let mut snapshot = state.store.snapshot().await?;
+    // A budget that was set or changed after a month says nothing of that month.
+    let budgets = budget_list_before(&mut snapshot, tenant, month.end()).await?;
+    if budgets.is_empty() {
+        return Ok(());
+    }
     let spent = compute(&mut snapshot, tenant, month, terms).await?.total;
-    let budgets = budget_list(&mut snapshot, tenant).await?;
     drop(snapshot);
     for budget in budgets {
         for threshold in budget.reached(spent) {

@@ -48,6 +48,25 @@ pub async fn budget_list(
     rows.iter().map(|row| json(row, "budget")).collect()
 }
 
+/// Budgets of a tenant that were last changed before `before`, by name.
+///
+/// # Errors
+/// When the database fails.
+pub async fn budget_list_before(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    before: Timestamp,
+) -> Result<Vec<Budget>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT budget FROM budgets WHERE tenant = $1 AND changed_at < $2 ORDER BY name",
+    )
+    .bind(tenant.to_string())
+    .bind(stored(before.get()))
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(|row| json(row, "budget")).collect()
+}
+
 /// Removes a budget; returns whether there was one. Its alerts stay.
 ///
 /// # Errors

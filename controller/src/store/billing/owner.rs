@@ -54,6 +54,12 @@ impl Owners {
         });
         found.map_or(NOBODY, |(_, tenant)| *tenant)
     }
+
+    /// Whether what an app did at `at` was its present owner's, and not that of another tenant who had the name before.
+    #[must_use]
+    pub fn is_present(&self, app: &AppName, at: Timestamp) -> bool {
+        self.at(app, at) == self.at(app, Timestamp(u64::MAX))
+    }
 }
 
 /// The owners of these apps.
@@ -149,8 +155,11 @@ mod tests {
         let owners = Owners(BTreeMap::from([(app.clone(), of_app)]));
         for (at, owner) in [(0, 1), (10, 1), (19, 1), (20, 2), (99, 2)] {
             assert_eq!(owners.at(&app, Timestamp(at)), tenant(owner), "{at}");
+            assert_eq!(owners.is_present(&app, Timestamp(at)), owner == 2, "{at}");
         }
         assert_eq!(owners.since(&app), Timestamp(20));
-        assert_eq!(owners.at(&"b".parse().expect("app"), Timestamp(10)), NOBODY);
+        let unknown = "b".parse().expect("app");
+        assert_eq!(owners.at(&unknown, Timestamp(10)), NOBODY);
+        assert!(owners.is_present(&unknown, Timestamp(10)));
     }
 }
