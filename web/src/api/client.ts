@@ -5,21 +5,48 @@
  */
 import type { Readable } from "openapi-typescript-helpers";
 import createClient, { type Middleware } from "openapi-fetch";
-import { ApiError, problemOf } from "./problem";
+import { ApiError, OTHER_SESSION, problemOf } from "./problem";
 import type { components, paths } from "./schema";
 
 export type Schemas = { [K in keyof components["schemas"]]: Readable<components["schemas"][K]> };
 
-let csrf: string | null = null;
+type Session = Pick<Schemas["WhoAmI"], "user" | "csrf">;
 
-/** Remembers what changes must bring along. It lives in memory only. */
-export function setCsrf(token: string | null): void {
-  csrf = token;
+let session: Session | null = null;
+
+/** Remembers who is signed in, and with that what changes must bring along. It lives in memory only. */
+export function setSession(who: Session | null): void {
+  session = who;
 }
 
 /** The headers of a change that is not made through `api` (uploads with progress, for instance). */
 export function changeHeaders(): Record<string, string> {
-  return csrf === null ? {} : { "x-fdn-csrf": csrf };
+  return session?.csrf == null ? {} : { "x-fdn-csrf": session.csrf };
+}
+
+/**
+ * Asks for the session that the browser has now: whoever signs in in another tab gives this one a new session too, of which this page hears
+ * nothing. Whether it is the same person's, who can then go on here.
+ */
+export async function renewed(): Promise<boolean> {
+  const before = session;
+  if (before === null) return false;
+  const { session: now } = await body(api.GET("/v1/login"));
+  if (now?.user !== before.user) return false;
+  setSession(now);
+  return true;
+}
+
+/** Sends a request, and a change once more if it is refused as one of a session that is no longer the browser's; nothing of it was done then. */
+async function sent(request: Request): Promise<Response> {
+  if (request.method === "GET" || request.method === "HEAD") return fetch(request);
+  const again = request.clone();
+  const answer = await fetch(request);
+  if (answer.status !== 403) return answer;
+  const refusal = problemOf(403, await answer.clone().text(), null);
+  if (refusal.code !== OTHER_SESSION || !(await renewed().catch(() => false))) return answer;
+  for (const [name, value] of Object.entries(changeHeaders())) again.headers.set(name, value);
+  return fetch(again);
 }
 
 const middleware: Middleware = {
@@ -38,7 +65,7 @@ const middleware: Middleware = {
   },
 };
 
-export const api = createClient<paths>({ baseUrl: "/" });
+export const api = createClient<paths>({ baseUrl: "/", fetch: sent });
 api.use(middleware);
 
 interface Answer<T> {
@@ -62,7 +89,8 @@ export interface Tagged<T> {
 /** The body together with its `ETag`. */
 export async function tagged<T>(answer: Promise<Answer<T>>): Promise<Tagged<T>> {
   const { data, response } = await answer;
-  return { value: data as T, tag: response.headers.get("etag") };
+  // A proxy that compresses answers makes tags weak ones, which `If-Match` never finds; the controller gives none.
+  return { value: data as T, tag: response.headers.get("etag")?.replace(/^W\//, "") ?? null };
 }
 
 export interface Page<T> {

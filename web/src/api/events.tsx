@@ -1,5 +1,5 @@
 /** The stream of events of the network: one for the whole console. What an event touches is asked for anew. */
-import { useQueryClient, type QueryClient } from "@tanstack/react-query";
+import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import type { Schemas } from "./client";
 
@@ -48,11 +48,16 @@ export function EventsProvider({ children }: { children: ReactNode }) {
   const [live, setLive] = useState(false);
   const listeners = useRef(new Set<Listener>());
   useEffect(() => {
+    const { touch, drop } = gather((key) => void queries.invalidateQueries({ queryKey: [key] }));
     const tell = (event: NetworkEvent) => {
-      touch(queries, event);
+      touch(event);
       for (const listener of listeners.current) listener(event);
     };
-    return connect(tell, () => void queries.invalidateQueries({ queryKey: ["figures"] }), () => void queries.invalidateQueries(), setLive);
+    const end = connect(tell, () => void queries.invalidateQueries({ queryKey: ["figures"] }), () => void queries.invalidateQueries(), setLive);
+    return () => {
+      end();
+      drop();
+    };
   }, [queries]);
   const stream = useMemo<Stream>(() => ({
     live,
@@ -64,8 +69,31 @@ export function EventsProvider({ children }: { children: ReactNode }) {
   return <Context value={stream}>{children}</Context>;
 }
 
-function touch(queries: QueryClient, event: NetworkEvent): void {
-  for (const key of TOUCHED[event.kind]) void queries.invalidateQueries({ queryKey: [key] });
+/** For how long what events touch is gathered. */
+const GATHER = 200;
+
+/**
+ * Has what events touch asked for anew: once for all events that come together. A page that nobody saw for hours gets thousands at once, and as
+ * many requests would be refused.
+ */
+export function gather(again: (key: string) => void): { touch: Listener; drop: () => void } {
+  const keys = new Set<string>();
+  let timer: number | undefined;
+  const touch = (event: NetworkEvent) => {
+    for (const key of TOUCHED[event.kind]) keys.add(key);
+    timer ??= window.setTimeout(() => {
+      timer = undefined;
+      const touched = [...keys];
+      keys.clear();
+      for (const key of touched) again(key);
+    }, GATHER);
+  };
+  const drop = () => {
+    window.clearTimeout(timer);
+    timer = undefined;
+    keys.clear();
+  };
+  return { touch, drop };
 }
 
 const FIRST_PAUSE = 1000;
@@ -73,31 +101,52 @@ const LONGEST_PAUSE = 30_000;
 
 /**
  * Keeps a stream open until the returned function is called. The browser comes again by itself when a stream ends; when it gives up
- * (an answer that is no stream), a new one is begun after a pause that doubles.
+ * (an answer that is no stream), a new one is begun after a pause that doubles. A page that nobody sees has none: browsers allow a host six
+ * connections over HTTP/1.1, for all tabs together. Each stream goes on behind the last event of the one before.
  */
-function connect(tell: Listener, counted: () => void, missed: () => void, setLive: (live: boolean) => void): () => void {
+export function connect(tell: Listener, counted: () => void, missed: () => void, setLive: (live: boolean) => void): () => void {
   let source: EventSource | null = null;
   let timer: number | undefined;
   let pause = FIRST_PAUSE;
+  let last = "";
+  // Whether something may have happened that no stream told of: a page that was opened in the background has asked for all it shows long ago.
+  let untold = document.visibilityState !== "visible";
   const begin = () => {
-    source = new EventSource("/v1/events?figures=true");
+    source = new EventSource(`/v1/events?figures=true${last === "" ? "" : `&after=${last}`}`);
     source.onopen = () => {
       pause = FIRST_PAUSE;
       setLive(true);
+      // Without an event to go on behind, nobody knows what it was.
+      if (untold && last === "") missed();
+      untold = true;
     };
     source.onerror = () => {
       setLive(false);
+      untold = true;
       if (source?.readyState !== EventSource.CLOSED) return;
       timer = window.setTimeout(begin, pause);
       pause = Math.min(LONGEST_PAUSE, pause * 2);
     };
-    for (const kind of KINDS) source.addEventListener(kind, (message: MessageEvent<string>) => tell(JSON.parse(message.data) as NetworkEvent));
+    for (const kind of KINDS) source.addEventListener(kind, (message: MessageEvent<string>) => {
+      last = message.lastEventId;
+      tell(JSON.parse(message.data) as NetworkEvent);
+    });
     source.addEventListener("figures", counted);
     source.addEventListener("missed", missed);
   };
-  begin();
-  return () => {
+  const end = () => {
     window.clearTimeout(timer);
     source?.close();
+    source = null;
+  };
+  const seen = () => {
+    end();
+    if (document.visibilityState === "visible") begin();
+  };
+  seen();
+  document.addEventListener("visibilitychange", seen);
+  return () => {
+    document.removeEventListener("visibilitychange", seen);
+    end();
   };
 }

@@ -3,6 +3,9 @@ import type { components } from "./schema";
 
 export type Problem = components["schemas"]["Problem"];
 
+/** The code of a change that was refused because the browser has another session than the page that made it. */
+export const OTHER_SESSION = "FDN-2012";
+
 /** An answer that was not a success, or no answer at all (`status` 0). */
 export class ApiError extends Error {
   readonly status: number;
@@ -48,6 +51,7 @@ export function advice(error: ApiError): string {
   if (error.code === "FDN-2011") return "Choose a tenant at the top of the page.";
   if (error.status === 0) return "Check that the controller runs and that this machine reaches it; the page tries again by itself.";
   if (error.status === 401) return "Sign in again.";
+  if (error.code === OTHER_SESSION) return "Somebody signed in or out in another tab. Load the page again.";
   if (error.forbidden) return "Ask an owner of the tenant, or an admin of the network, for the right.";
   if (error.status === 404) return "It may have been deleted meanwhile. Go back to the list.";
   if (error.status === 412) return "Somebody changed it meanwhile. Load it again and repeat the change.";

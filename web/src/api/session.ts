@@ -1,6 +1,6 @@
 /** Who is signed in, and what that person may do. */
 import { queryOptions, useSuspenseQuery } from "@tanstack/react-query";
-import { api, body, setCsrf, type Schemas } from "./client";
+import { api, body, setSession, type Schemas } from "./client";
 import { ApiError } from "./problem";
 
 export type WhoAmI = Schemas["WhoAmI"];
@@ -28,7 +28,7 @@ export const sessionQuery = queryOptions({
     // The sign-in page, if it comes to that, knows then what it can offer.
     client.setQueryData(loginQuery.queryKey, info);
     const who = signedIn(info);
-    setCsrf(who.csrf ?? null);
+    setSession(who);
     return who;
   },
   staleTime: 5 * 60_000,

@@ -2,7 +2,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useEffect, useId, useRef, useState } from "react";
-import { api, body, setCsrf } from "@/api/client";
+import { api, body, setSession } from "@/api/client";
 import { useSession } from "@/api/session";
 import { Button } from "@/components/Button";
 import { Icon } from "@/components/Icon";
@@ -55,7 +55,7 @@ function SignOut() {
       failed(error);
       return;
     }
-    setCsrf(null);
+    setSession(null);
     await navigate({ to: "/sign-in" });
     queries.clear();
   };

@@ -7,6 +7,7 @@ export * from "./Fields";
 export * from "./Icon";
 export * from "./LongList";
 export * from "./Page";
+export * from "./Paging";
 export * from "./States";
 export * from "./Table";
 export * from "./Tabs";

@@ -3,7 +3,7 @@ import { useState } from "react";
 import { api, page, type Schemas } from "@/api/client";
 import { useMay } from "@/api/session";
 import { useParam, useSetParams, useTenant } from "@/app/search";
-import { Ago, At, Button, Card, Code, Copyable, Dialog, Empty, Failed, Field, Loading, NoPermission, PageHead, Pairs, Table, type Column } from "@/components";
+import { Ago, At, Button, Card, Code, Copyable, Dialog, Empty, Failed, Field, Loading, NoPermission, PageHead, PagingFoot, Pairs, Table, usePaging, type Column } from "@/components";
 import { plural } from "@/format";
 import { sinceOf } from "./since";
 
@@ -41,9 +41,7 @@ function Log() {
   });
   const rows = log.data?.pages.flatMap((each) => each.rows) ?? [];
   const opened = rows.find((each) => each.id === entry);
-  const more = () => {
-    if (log.hasNextPage && !log.isFetchingNextPage) void log.fetchNextPage();
-  };
+  const paging = usePaging(log, false, rows.length);
   return (
     <>
       <Card flush>
@@ -51,9 +49,10 @@ function Log() {
         {log.data === undefined ? (log.isError ? <Failed error={log.error} onRetry={() => void log.refetch()} /> : <Loading lines={10} />) : rows.length === 0 ? (
           <Empty title="No entries" icon="audit">Nothing was changed that matches the filters.</Empty>
         ) : (
-          <Table label="Audit log" rows={rows} columns={COLUMNS} rowKey={(each) => each.id} onOpen={(each) => open(each.id)} onEnd={more} />
+          <Table label="Audit log" rows={rows} columns={COLUMNS} rowKey={(each) => each.id} onOpen={(each) => open(each.id)} onEnd={paging.onEnd} />
         )}
-        {log.data !== undefined && <div className="card-foot">{plural(rows.length, "entry", "entries")}{log.hasNextPage && ", more as you scroll"}{log.isFetchingNextPage && " …"}</div>}
+        {log.data !== undefined && <PagingFoot paging={paging} rows={rows.length} what="entry" whats="entries" />}
+        {log.data !== undefined && <div className="card-foot">{plural(rows.length, "entry", "entries")}{log.hasNextPage && ", more as you scroll"}</div>}
       </Card>
       {opened !== undefined && <EntryDialog entry={opened} onClose={() => open("")} />}
     </>

@@ -4,7 +4,7 @@ import { useMemo } from "react";
 import { allPages, api, body, page, type Page, type Schemas } from "@/api/client";
 import { notOffered } from "@/api/offered";
 import { useParam, useTenant } from "@/app/search";
-import { Ago, Card, Empty, Failed, Loaded, Loading, matches, Notice, SearchBox, Table, type Column } from "@/components";
+import { Ago, Card, Empty, Failed, Loaded, Loading, matches, Notice, PagingFoot, SearchBox, Table, usePaging, type Column, type Paging } from "@/components";
 import { count, group, place, plural } from "@/format";
 import { DnsFrame } from "./parts";
 
@@ -36,6 +36,9 @@ function Bindings({ apps }: { apps: readonly Schemas["AppSummary"][] }) {
     refetchInterval: (query) => (query.state.error === null ? 15_000 : false),
   });
   const rows = useMemo(() => bindings.data?.pages.flatMap((each) => each.rows) ?? [], [bindings.data]);
+  const [filter] = useParam("q");
+  const found = useMemo(() => rows.filter((row) => passes(row, filter)), [rows, filter]);
+  const paging = usePaging(bindings, filter !== "", found.length);
   const missing = notOffered(bindings.error);
   const host = apps.find((each) => each.app === app)?.host ?? app;
   return (
@@ -50,7 +53,7 @@ function Bindings({ apps }: { apps: readonly Schemas["AppSummary"][] }) {
       {missing ? <Plain app={app} host={host} />
         : bindings.isPending ? <Loading />
         : bindings.error !== null && rows.length === 0 ? <Failed error={bindings.error} onRetry={() => void bindings.refetch()} />
-        : <Rows rows={rows} host={host} app={app} {...(bindings.hasNextPage && !bindings.isFetchingNextPage ? { onEnd: () => void bindings.fetchNextPage() } : {})} />}
+        : <Rows rows={rows} host={host} app={app} paging={paging} />}
     </>
   );
 }
@@ -70,9 +73,13 @@ function Plain({ app, host }: { app: string; host: string }) {
   );
 }
 
-function Rows({ rows, host, app, onEnd }: { rows: readonly Row[]; host: string; app: string; onEnd?: () => void }) {
+function passes(row: Row, filter: string): boolean {
+  return matches(filter, row.prefix, row.cluster, row.group);
+}
+
+function Rows({ rows, host, app, paging }: { rows: readonly Row[]; host: string; app: string; paging?: Paging }) {
   const [filter] = useParam("q");
-  const found = useMemo(() => rows.filter((row) => matches(filter, row.prefix, row.cluster, row.group)), [rows, filter]);
+  const found = useMemo(() => rows.filter((row) => passes(row, filter)), [rows, filter]);
   const columns: readonly Column<Row>[] = [
     { id: "prefix", header: "Clients", cell: (row) => <Link to="/dns" search={{ name: host, client: row.prefix }} className="mono" title="Look up as one of them">{row.prefix}</Link>, sort: (row) => row.prefix },
     { id: "cluster", header: "Sent to", cell: (row) => <span className="strong">{row.cluster}</span>, sort: (row) => row.cluster },
@@ -83,6 +90,11 @@ function Rows({ rows, host, app, onEnd }: { rows: readonly Row[]; host: string; 
     { id: "revision", header: "Revision", cell: (row) => count(row.revision), sort: (row) => row.revision, number: true, width: "5.5rem", from: 1000 },
   ];
   if (rows.length === 0) return <Empty title="No binding yet" icon="dns" action={<Link to="/dns" search={{ name: host }} className="button">Look {app} up</Link>}>Nobody asked for {host} yet. The first query is answered with the nearest cluster at once, and makes the planner bind the client's prefix.</Empty>;
-  if (found.length === 0) return <Empty title="No binding matches" icon="search">Take a word out of the filter.</Empty>;
-  return <Table label={`Bindings of ${app}`} rows={found} columns={columns} rowKey={(row) => row.prefix} defaultSort="prefix" {...(onEnd === undefined ? {} : { onEnd })} />;
+  return (
+    <>
+      {paging?.looking === true ? <Loading /> : found.length === 0 ? <Empty title="No binding matches" icon="search">Take a word out of the filter.</Empty>
+        : <Table label={`Bindings of ${app}`} rows={found} columns={columns} rowKey={(row) => row.prefix} defaultSort="prefix" onEnd={paging?.onEnd} />}
+      {paging !== undefined && <PagingFoot paging={paging} rows={rows.length} what="binding" />}
+    </>
+  );
 }

@@ -4,7 +4,7 @@ import { api, page, type Page, type Schemas } from "@/api/client";
 import { notOffered } from "@/api/offered";
 import { useMay } from "@/api/session";
 import { useParam } from "@/app/search";
-import { Card, Empty, Failed, Loading, matches, NoPermission, SearchBox, Table, type Column } from "@/components";
+import { Card, Empty, Failed, Loading, matches, NoPermission, PagingFoot, SearchBox, Table, usePaging, type Column } from "@/components";
 import { NotOffered } from "@/components/NotOffered";
 import { duration, place, plural } from "@/format";
 import { DnsFrame } from "./parts";
@@ -29,11 +29,12 @@ function Latencies() {
   });
   const rows = useMemo(() => list.data?.pages.flatMap((each) => each.rows) ?? [], [list.data]);
   const clusters = useMemo(() => [...new Set(rows.flatMap((row) => row.clusters.map((each) => each.cluster)))].sort(), [rows]);
+  const found = useMemo(() => rows.filter((row) => matches(filter, row.prefix, row.clusters[0]?.cluster)), [rows, filter]);
+  const paging = usePaging(list, filter !== "", found.length);
   if (notOffered(list.error)) return <NotOffered what="The latency map" />;
   if (list.isPending) return <Loading />;
   if (list.error !== null && rows.length === 0) return <Failed error={list.error} onRetry={() => void list.refetch()} />;
   if (rows.length === 0) return <Empty title="No prefix is known yet" icon="dns">Prefixes appear here when their place is configured or when agents have measured them.</Empty>;
-  const found = rows.filter((row) => matches(filter, row.prefix, row.clusters[0]?.cluster));
   const columns: readonly Column<Row>[] = [
     { id: "prefix", header: "Clients", cell: (row) => <span className="mono">{row.prefix}</span>, sort: (row) => row.prefix, width: "minmax(7rem, 1.2fr)" },
     { id: "place", header: "Where they are", cell: (row) => place(row.location), from: 720, width: "minmax(9rem, 1fr)" },
@@ -48,8 +49,9 @@ function Latencies() {
   return (
     <>
       <div className="toolbar"><SearchBox label="Filter by prefix or nearest cluster" found={found.length} /><span className="muted small end">{plural(found.length, "prefix", "prefixes")}; ~ is an estimate by distance</span></div>
-      {found.length === 0 ? <Empty title="No prefix matches" icon="search">Take a word out of the filter.</Empty>
-        : <Table label="Latencies" rows={found} columns={columns} rowKey={(row) => row.prefix} defaultSort="prefix" {...(list.hasNextPage && !list.isFetchingNextPage ? { onEnd: () => void list.fetchNextPage() } : {})} />}
+      {paging.looking ? <Loading /> : found.length === 0 ? <Empty title="No prefix matches" icon="search">Take a word out of the filter.</Empty>
+        : <Table label="Latencies" rows={found} columns={columns} rowKey={(row) => row.prefix} defaultSort="prefix" onEnd={paging.onEnd} />}
+      <PagingFoot paging={paging} rows={rows.length} what="prefix" whats="prefixes" />
     </>
   );
 }

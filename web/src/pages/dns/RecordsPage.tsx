@@ -5,7 +5,7 @@ import { useMemo, useState } from "react";
 import { api, body, page, type Page, type Schemas } from "@/api/client";
 import { useMay } from "@/api/session";
 import { useParam, useTenant } from "@/app/search";
-import { Ago, Button, Card, Confirm, Dialog, Empty, ErrorNotice, Failed, Loading, matches, Notice, SearchBox, Table, TextArea, TextField, useToast, type Column } from "@/components";
+import { Ago, Button, Card, Confirm, Dialog, Empty, ErrorNotice, Failed, Loading, matches, Notice, PagingFoot, SearchBox, Table, TextArea, TextField, usePaging, useToast, type Column } from "@/components";
 import { plural, withUnits } from "@/format";
 import { spanFault } from "@/format/durations";
 import { recordName, textsOf } from "./addresses";
@@ -31,6 +31,7 @@ export function RecordsPage() {
   });
   const rows = useMemo(() => records.data?.pages.flatMap((each) => each.rows) ?? [], [records.data]);
   const found = useMemo(() => rows.filter((row) => matches(filter, row.name, row.app, row.updated_by, ...row.values)), [rows, filter]);
+  const paging = usePaging(records, filter !== "", found.length);
   const add = may ? <Button kind="primary" icon="plus" onClick={() => edit("new")}>Set text records</Button> : undefined;
   return (
     <DnsFrame title="Text records" lead="TXT records of names in the zone, such as those by which a certificate authority sees that a name is yours. DNS answers them within about a second." actions={add}>
@@ -40,8 +41,9 @@ export function RecordsPage() {
           : (
             <>
               <div className="toolbar"><SearchBox label="Filter by name, value, app or person" found={found.length} /><span className="muted small end">{plural(found.length, "name")}{records.hasNextPage ? " so far" : ""}</span></div>
-              {found.length === 0 ? <Empty title="No text record matches" icon="filter">Take a word out of the filter.</Empty>
-                : <Table label="Text records" rows={found} columns={columns(may, edit)} rowKey={(row) => row.name} defaultSort="name" {...(records.hasNextPage && !records.isFetchingNextPage ? { onEnd: () => void records.fetchNextPage() } : {})} />}
+              {paging.looking ? <Loading /> : found.length === 0 ? <Empty title="No text record matches" icon="filter">Take a word out of the filter.</Empty>
+                : <Table label="Text records" rows={found} columns={columns(may, edit)} rowKey={(row) => row.name} defaultSort="name" onEnd={paging.onEnd} />}
+              <PagingFoot paging={paging} rows={rows.length} what="name" />
             </>
           )}
       </Card>

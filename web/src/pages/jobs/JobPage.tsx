@@ -26,7 +26,7 @@ export function JobPage() {
     <>
       <PageHead title={data === undefined ? "Job" : `Job of ${data.app}`} crumbs={<Link to="/jobs">Jobs</Link>} lead={<Copyable text={id} what="id of the job" />}
         actions={may && data !== undefined ? <Actions job={data} /> : undefined} />
-      <Loaded query={job}>{(detail) => <Detail job={detail} />}</Loaded>
+      <Loaded query={job}>{(detail) => <Detail job={detail} seen={job.dataUpdatedAt} />}</Loaded>
     </>
   );
 }
@@ -62,7 +62,7 @@ function Actions({ job }: { job: Job }) {
   );
 }
 
-function Detail({ job }: { job: Job }) {
+function Detail({ job, seen }: { job: Job; seen: number }) {
   const now = useNow();
   const { waited, ran } = times(job, now);
   return (
@@ -92,7 +92,7 @@ function Detail({ job }: { job: Job }) {
       </div>
       {(job.history ?? []).length > 1 && <Card title="Attempts" flush><Table label="Attempts" rows={job.history ?? []} columns={ATTEMPTS} rowKey={(attempt) => String(attempt.number)} defaultSort="-number" /></Card>}
       {job.result_size != null && <Result job={job} />}
-      <Logs job={job} />
+      <Logs job={job} seen={seen} />
     </>
   );
 }
@@ -144,8 +144,8 @@ function Result({ job }: { job: Job }) {
   );
 }
 
-function Logs({ job }: { job: Job }) {
-  const logs = useQuery(logsQuery(job.id, !ended(job.state)));
+function Logs({ job, seen }: { job: Job; seen: number }) {
+  const logs = useQuery(logsQuery(job.id, !ended(job.state), seen));
   const found = logs.data ?? [];
   return (
     <Card title="Logs" flush actions={found.length === 0 ? undefined : <Button small icon="download" onClick={() => saveLog(job.id, found)}>Download</Button>}>

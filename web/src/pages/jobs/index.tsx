@@ -5,7 +5,7 @@ import { api, body } from "@/api/client";
 import { useMay } from "@/api/session";
 import { useParam, useTenant } from "@/app/search";
 import { useNow } from "@/app/zone";
-import { Ago, Button, Card, Confirm, Empty, Failed, Loaded, Loading, matches, SearchBox, Table, useToast, type Column } from "@/components";
+import { Ago, Button, Card, Confirm, Empty, Failed, Loaded, Loading, matches, PagingFoot, SearchBox, Table, usePaging, useToast, type Column } from "@/components";
 import { count, duration, plural } from "@/format";
 import { shortId, STATES, stateOf, times, type Job, type JobState } from "./course";
 import { AppChoice, JobsFrame, StateBadge } from "./parts";
@@ -64,6 +64,7 @@ function List({ apps, submit, mayRun }: { apps: readonly string[]; submit: React
   const found = useMemo(() => rows.filter((job) => matches(filter, job.id, job.app, job.submitted_by, job.cluster, job.reason, job.target)), [rows, filter]);
   const shown = useMemo(() => columns(app === ""), [app]);
   const filtered = state !== undefined || filter !== "" || app !== "";
+  const paging = usePaging(jobs, filter !== "", found.length);
   return (
     <>
       <div className="toolbar">
@@ -77,10 +78,12 @@ function List({ apps, submit, mayRun }: { apps: readonly string[]; submit: React
         {mayRun && app !== "" && found.some((job) => job.state === "dead") && <RedriveAll app={app} />}
       </div>
       {jobs.isPending ? <Loading /> : jobs.error !== null && rows.length === 0 ? <Failed error={jobs.error} onRetry={() => void jobs.refetch()} />
-        : found.length === 0 ? <Nothing filtered={filtered} state={state} submit={submit} />
         : (
-          <Table label="Jobs" rows={found} columns={shown} rowKey={(job) => job.id} defaultSort="-submitted" onOpen={(job) => void navigate({ to: `/jobs/${job.id}` })}
-            {...(jobs.hasNextPage && !jobs.isFetchingNextPage ? { onEnd: () => void jobs.fetchNextPage() } : {})} />
+          <>
+            {paging.looking ? <Loading /> : found.length === 0 ? <Nothing filtered={filtered} state={state} submit={submit} />
+              : <Table label="Jobs" rows={found} columns={shown} rowKey={(job) => job.id} defaultSort="-submitted" onOpen={(job) => void navigate({ to: `/jobs/${job.id}` })} onEnd={paging.onEnd} />}
+            <PagingFoot paging={paging} rows={rows.length} what="job" />
+          </>
         )}
     </>
   );

@@ -21,7 +21,8 @@ export function jobsQuery(tenant: string | undefined, app: string, state: JobSta
       : page(api.GET("/v1/apps/{app}/jobs", { params: { path: { app }, query: { state, limit: ROWS, cursor } } }))),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (last) => last.next ?? undefined,
-    refetchInterval: (query) => (query.state.data?.pages.some(({ rows }) => rows.some((job) => !ended(job.state))) === true ? SOON : LATER),
+    // A page that could not be had is asked for again by a person; what follows a successful look at the others would do it for ever.
+    refetchInterval: (query) => (query.state.error !== null && query.state.fetchMeta?.fetchMore !== undefined ? false : query.state.data?.pages.some(({ rows }) => rows.some((job) => !ended(job.state))) === true ? SOON : LATER),
   });
 }
 
@@ -43,13 +44,29 @@ export const resultQuery = (job: string) => queryOptions({
 /** How many of the app's last lines those of a job are looked for in. */
 const LINES = 10_000;
 
-export const logsQuery = (job: string, running: boolean) => queryOptions({
+interface JobLog {
+  lines: Schemas["LogLine"][];
+  /** When it was asked for. */
+  asked: number;
+}
+
+/** How long the last lines of a job may take to its nodes' logs. */
+const WRITTEN = 1000;
+
+/** Whether lines may be missing yet: those that it wrote at its end come only after the page has seen it ended, at `seen`. */
+export function logOpen(running: boolean, seen: number, log: { data?: Pick<JobLog, "asked"> | undefined; error: Error | null }): boolean {
+  return running || (log.error === null && (log.data === undefined || log.data.asked < seen + WRITTEN));
+}
+
+export const logsQuery = (job: string, running: boolean, seen: number) => queryOptions({
   queryKey: ["jobs", "logs", job],
-  queryFn: async (): Promise<Schemas["LogLine"][]> => {
+  queryFn: async (): Promise<JobLog> => {
+    const asked = Date.now();
     const { data } = await api.GET("/v1/jobs/{job}/logs", { params: { path: { job }, query: { tail: LINES } }, parseAs: "text" });
-    return (data ?? "").split("\n").filter((line) => line.trim() !== "").map((line) => JSON.parse(line) as Schemas["LogLine"]);
+    return { lines: (data ?? "").split("\n").filter((line) => line.trim() !== "").map((line) => JSON.parse(line) as Schemas["LogLine"]), asked };
   },
-  refetchInterval: running ? SOON : false,
+  select: ({ lines }) => lines,
+  refetchInterval: (query) => (logOpen(running, seen, query.state) ? SOON : false),
 });
 
 export const schedulesQuery = (tenant: string | undefined, app: string) => queryOptions({

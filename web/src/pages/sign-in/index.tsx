@@ -1,7 +1,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
-import { api, body, setCsrf } from "@/api/client";
+import { api, body, setSession } from "@/api/client";
 import { loginQuery, sessionQuery } from "@/api/session";
 import { Logo } from "@/app/Logo";
 import { useParam } from "@/app/search";
@@ -18,7 +18,7 @@ export function SignInPage() {
   const enter = useMutation({
     mutationFn: () => body(api.POST("/v1/session", { body: { user, password } })),
     onSuccess: async (who) => {
-      setCsrf(who.csrf ?? null);
+      setSession(who);
       queries.clear();
       queries.setQueryData(sessionQuery.queryKey, who);
       await navigate({ href: inside(to) });

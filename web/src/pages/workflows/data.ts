@@ -1,7 +1,7 @@
 /** What the workflow pages ask the controller for. */
 import { queryOptions, useQuery, type UseQueryResult } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { allPages, api, body, type Schemas } from "@/api/client";
+import { allPages, api, body, tagged, type Schemas } from "@/api/client";
 import type { Known } from "./model/judge";
 
 export type AppSummary = Schemas["AppSummary"];
@@ -10,9 +10,10 @@ export function useApps(tenant: string | undefined): UseQueryResult<AppSummary[]
   return useQuery({ queryKey: ["apps", tenant], queryFn: () => allPages((cursor) => api.GET("/v1/apps", { params: { query: { tenant, cursor } } })) });
 }
 
+/** A workflow with its tag, so that a deploy can say what it was drawn for. */
 export const workflowQuery = (app: string) => queryOptions({
   queryKey: ["workflows", app],
-  queryFn: () => body(api.GET("/v1/apps/{app}/workflow", { params: { path: { app } } })),
+  queryFn: () => tagged(api.GET("/v1/apps/{app}/workflow", { params: { path: { app } } })),
 });
 
 /** What the stages of an app run; empty for a plain function. */

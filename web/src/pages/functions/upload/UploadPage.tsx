@@ -1,8 +1,8 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useEffect, useId, useRef, useState, type DragEvent } from "react";
-import { api, body, type Schemas } from "@/api/client";
-import { ApiError } from "@/api/problem";
+import { api, body, renewed, type Schemas } from "@/api/client";
+import { ApiError, OTHER_SESSION } from "@/api/problem";
 import { useMay, useSession } from "@/api/session";
 import { useParam, useTenant } from "@/app/search";
 import { Button, Card, ErrorNotice, Icon, NoPermission, Notice, PageHead, TextArea, TextField, Code } from "@/components";
@@ -11,7 +11,7 @@ import { appsQuery } from "../queries";
 import { nameOf, nameProblem } from "./name";
 import { Pipeline } from "./Pipeline";
 import { accepted, kindOf, planned, refused, underway, type Step } from "./pipeline";
-import { send, type Sending } from "./send";
+import { send, UploadKeys } from "./send";
 import css from "./upload.module.css";
 
 interface Outcome {
@@ -42,7 +42,8 @@ function Upload() {
   const [manifest, setManifest] = useState("");
   const [steps, setSteps] = useState<Step[] | null>(null);
   const [outcome, setOutcome] = useState<Outcome>(NONE);
-  const sending = useRef<Sending | null>(null);
+  const stopping = useRef<AbortController>(null);
+  const keys = useRef<UploadKeys>(null);
   const [busy, setBusy] = useState(false);
   const apps = useQuery(appsQuery(undefined));
   const app = typed ?? (preset !== "" ? preset : component === null ? "" : nameOf(component.name));
@@ -63,18 +64,25 @@ function Upload() {
     setBusy(true);
     setOutcome(NONE);
     setSteps(underway(kind, 0));
-    sending.current = send(
-      { app, component, manifest: manifest.trim() === "" ? null : manifest, labels: null, tenant, key: crypto.getRandomValues(new Uint32Array(4)).join("-") },
-      (sent) => setSteps(underway(kind, sent)),
-    );
+    keys.current ??= new UploadKeys();
+    const stop = new AbortController();
+    stopping.current = stop;
+    const wish = { app, component, manifest: manifest.trim() === "" ? null : manifest, labels: null, tenant };
     try {
-      const answer = await sending.current.done;
+      // Before a file is sent for nothing: the answer that tells of another session may not even be heard while it is on its way.
+      if (!(await renewed())) throw new ApiError(403, { code: OTHER_SESSION, title: "Another session", detail: "Nothing was sent: this browser is signed in as somebody else by now, or as nobody.", step: "upload" });
+      if (stop.signal.aborted) throw new ApiError(0, { title: "Cancelled", detail: "The upload was cancelled." });
+      const sending = send({ ...wish, key: keys.current.of(wish) }, (sent) => setSteps(underway(kind, sent)));
+      stop.signal.addEventListener("abort", sending.cancel);
+      const answer = await sending.done;
+      keys.current.ended(null);
       setSteps(accepted(kind, answer.validation));
       setOutcome({ answer, error: null });
       await queries.invalidateQueries({ queryKey: ["apps"] });
       await queries.invalidateQueries({ queryKey: ["app", app] });
     } catch (thrown) {
       const error = thrown instanceof ApiError ? thrown : new ApiError(0, { detail: String(thrown) });
+      keys.current.ended(error);
       setSteps(refused(kind, error));
       setOutcome({ answer: null, error });
     } finally {
@@ -101,7 +109,7 @@ function Upload() {
               placeholder={'memory = "64MiB"\ntimeout = "5s"'} hint="Limits, variables, secrets. Drop the file above together with the component, or write it here. Without one, defaults hold." />
             <div className="row">
               <Button type="submit" kind="primary" icon="upload" busy={busy} disabled={component === null || nameProblem(app) !== null}>Deploy</Button>
-              {busy && <Button onClick={() => sending.current?.cancel()}>Cancel</Button>}
+              {busy && <Button onClick={() => stopping.current?.abort()}>Cancel</Button>}
             </div>
           </form>
         </Card>

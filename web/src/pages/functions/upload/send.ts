@@ -12,6 +12,28 @@ export interface Upload {
   key: string;
 }
 
+/** Codes after which a key is good for nothing. */
+const SPENT = new Set(["FDN-2014", "FDN-2016"]);
+
+/** The keys of uploads: each has its own, and the same one again until it is answered, since a lost answer does not say that nothing was done. */
+export class UploadKeys {
+  private last: { upload: string; key: string } | null = null;
+
+  of({ app, component, manifest, labels, tenant }: Omit<Upload, "key">): string {
+    const upload = JSON.stringify([app, component.name, component.size, component.lastModified, manifest, labels, tenant]);
+    if (this.last?.upload !== upload) this.last = { upload, key: crypto.getRandomValues(new Uint32Array(4)).join("-") };
+    return this.last.key;
+  }
+
+  /**
+   * What came of the last one. Of one that was refused the controller forgets the key, unless the file was another one (FDN-2014) or it was done
+   * and the answer is not kept (FDN-2016): with that key it would say so for ever.
+   */
+  ended(error: ApiError | null): void {
+    if (error === null || SPENT.has(error.code)) this.last = null;
+  }
+}
+
 export interface Sending {
   done: Promise<Schemas["DeployResponse"]>;
   cancel: () => void;

@@ -5,14 +5,15 @@ import type { Schemas } from "@/api/client";
 import { useParam, useTenant } from "@/app/search";
 import { Badge, Button, Card, Dialog, Empty, ErrorNotice, Icon, Notice, Tabs, useToast } from "@/components";
 import { plural } from "@/format";
-import type { Change, Draft } from "../model/draft";
+import { standing, type Base, type Deployed } from "../model/base";
+import type { Change } from "../model/draft";
 import { judge, type Known, type Mistake } from "../model/judge";
 import { Canvas } from "./Canvas";
 import { DeployButton } from "./DeployButton";
 import { Inspector } from "./Inspector";
 import { AddStage, StageList, WholeFields } from "./StageList";
 import { useDryRun } from "./useDryRun";
-import { same, useEditor, type Editor } from "./useEditor";
+import { useEditor, type Editor } from "./useEditor";
 import { YamlEditor } from "./YamlEditor";
 import styles from "./Editor.module.css";
 
@@ -21,36 +22,36 @@ interface Props {
   /** Of a workflow that is new: the field for its name, and what is wrong with it. */
   nameField?: ReactNode;
   nameWrong?: string | undefined;
-  version?: number;
-  deployed: Draft;
+  deployed: Deployed;
   placement?: Schemas["WorkflowDetail"]["placement"];
   functions: ReadonlyMap<string, Known> | undefined;
   readOnly?: boolean;
 }
 
-export function DesignView({ app, nameField, nameWrong, version, deployed, placement, functions, readOnly = false }: Props) {
+export function DesignView({ app, nameField, nameWrong, deployed, placement, functions, readOnly = false }: Props) {
   const tenant = useTenant();
-  const editor = useEditor(deployed);
+  const { version } = deployed;
+  const editor = useEditor(app, deployed.draft);
   const { draft, faults, change } = editor;
   const [selected, select] = useParam("stage");
   const [panel, setPanel] = useParam("panel", "stages");
-  const [base, setBase] = useState({ version, draft: deployed });
+  const [base, setBase] = useState<Base>(deployed);
   const mistakes = useMemo(() => judge(draft, functions), [draft, functions]);
-  const dirty = !same(draft, base.draft);
+  const { drawn, behind, load, tag } = standing(base, deployed, draft, faults.length > 0);
+  const dirty = drawn || faults.length > 0;
   const fine = mistakes.length === 0 && faults.length === 0;
-  const dry = useDryRun(app, tenant, draft, fine && !readOnly && nameWrong === undefined && (dirty || version === undefined));
+  const dry = useDryRun(app, tenant, draft, fine && !readOnly && nameWrong === undefined && (drawn || version === undefined));
   const [entry, setEntry] = useParam("entry");
-  const places = dirty ? dry.data?.placement : placement;
+  const places = drawn ? dry.data?.placement : placement;
   const clusters = useMemo(() => clustersOf(places, entry), [places, entry]);
   const drawable = !readOnly && faults.length === 0;
   const remove = useRemove(editor, selected, select);
-  // Somebody else deployed: what is drawn here is newer only if something was drawn.
-  const behind = version !== undefined && base.version !== version;
-  const load = () => {
-    change({ kind: "load", draft: deployed });
-    setBase({ version, draft: deployed });
+  const take = (kind: "load" | "settle") => {
+    change({ kind, draft: deployed.draft });
+    setBase(deployed);
   };
-  if (behind && !dirty) load();
+  // Somebody else deployed, or this page did: then the versions of the functions have been looked up, and steps back and remarks in the file stay.
+  if (load) take(behind ? "load" : "settle");
   const keys = (event: KeyboardEvent) => {
     const undo = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
     if (!undo || event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement) return;
@@ -62,7 +63,8 @@ export function DesignView({ app, nameField, nameWrong, version, deployed, place
     <div className="stack" onKeyDown={keys}>
       {nameField !== undefined && <div style={{ maxWidth: "24rem" }}>{nameField}</div>}
       {behind && dirty && (
-        <Notice tone="warn">Version {version} was deployed meanwhile. What you draw is based on version {base.version}. <Button small onClick={load}>Load version {version}</Button></Notice>
+        <Notice tone="warn">Version {version} was deployed meanwhile. What you draw is based on version {base.version}.{" "}
+          <Button small onClick={() => take("load")}>Load version {version}</Button> <Button small onClick={() => setBase(deployed)}>Keep what is drawn</Button></Notice>
       )}
       <div className={styles.workspace}>
         <Card flush title="Canvas" actions={(
@@ -71,8 +73,8 @@ export function DesignView({ app, nameField, nameWrong, version, deployed, place
             {dirty && <Badge tone="info">Not deployed</Badge>}
             {!readOnly && <><Button small kind="ghost" icon="undo" aria-label="Undo" disabled={!editor.canUndo} onClick={() => change({ kind: "undo" })} />
             <Button small kind="ghost" aria-label="Redo" className={styles.redo} icon="undo" disabled={!editor.canRedo} onClick={() => change({ kind: "redo" })} /></>}
-            {!readOnly && <DeployButton app={app} isNew={version === undefined} draft={draft} disabled={!fine || !dirty || nameWrong !== undefined} reason={nameWrong}
-              onDeployed={(deployedVersion) => setBase({ version: deployedVersion, draft })} />}
+            {!readOnly && <DeployButton app={app} isNew={version === undefined} draft={draft} tag={tag} disabled={!fine || !drawn || nameWrong !== undefined} reason={nameWrong}
+              onDeployed={(mine) => setBase(mine.tag === deployed.tag ? mine : { ...mine, over: deployed.tag })} handOn={editor.handOn} />}
           </>
         )}>
           {draft.stages.length === 0 ? (

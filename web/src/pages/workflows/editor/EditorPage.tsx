@@ -8,8 +8,11 @@ import { useParam, useTenant } from "@/app/search";
 import { Card, Empty, Failed, Loading, Loaded, NoPermission, PageHead, TextField } from "@/components";
 import { useApps, useFunctions, workflowQuery } from "../data";
 import { Frame } from "../Frame";
+import type { Deployed } from "../model/base";
 import { EMPTY, ofDefinition } from "../model/draft";
 import { DesignView } from "./DesignView";
+
+const NOTHING: Deployed = { version: undefined, tag: null, draft: EMPTY };
 
 /** `/workflows/new` */
 export function NewWorkflowPage() {
@@ -36,7 +39,7 @@ export function NewWorkflowPage() {
     <>
       <PageHead title="New workflow" crumbs={<Link to="/workflows">Workflows</Link>} lead="Add stages, connect them, deploy. What is wrong is told as you draw." />
       <Loaded query={apps} empty={<Card><NoFunctions /></Card>}>
-        {() => <DesignView app={name} nameField={nameField} nameWrong={wrong ?? (name === "" ? "Give the workflow a name." : undefined)} deployed={EMPTY} functions={functions} />}
+        {() => <DesignView app={name} nameField={nameField} nameWrong={wrong ?? (name === "" ? "Give the workflow a name." : undefined)} deployed={NOTHING} functions={functions} />}
       </Loaded>
     </>
   );
@@ -57,7 +60,8 @@ export function WorkflowPage() {
   const apps = useApps(tenant);
   const functions = useFunctions(apps.data);
   const workflow = useQuery(workflowQuery(name));
-  const { data, error } = workflow;
+  const { error } = workflow;
+  const data = workflow.data?.value;
   const readOnly = !useMay("deploy", tenant);
   if (error instanceof ApiError && error.status === 404 && data === undefined) {
     return (
@@ -73,7 +77,7 @@ export function WorkflowPage() {
   }
   return (
     <Frame app={name} lead={data === undefined ? undefined : <><span className="mono">{data.host}</span> · version {data.version}</>}>
-      {data !== undefined ? <DesignView key={data.app} app={data.app} version={data.version} deployed={ofDefinition(data.definition)} placement={data.placement} functions={functions} readOnly={readOnly} />
+      {data !== undefined ? <DesignView key={data.app} app={data.app} deployed={{ version: data.version, tag: workflow.data?.tag ?? null, draft: ofDefinition(data.definition) }} placement={data.placement} functions={functions} readOnly={readOnly} />
         : error === null ? <Loading lines={8} /> : <Failed error={error} onRetry={() => void workflow.refetch()} />}
     </Frame>
   );

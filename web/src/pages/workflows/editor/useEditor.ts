@@ -1,5 +1,5 @@
 /** The state of the editor: the draft with its history, and its file in step with it. */
-import { useCallback, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 import { begin, same, step, type Draft, type History, type Step } from "../model/draft";
 import { merge, read, write, type Fault } from "../model/yaml";
 
@@ -18,14 +18,22 @@ export interface Editor {
   canRedo: boolean;
   change: (step: Step) => void;
   type: (text: string) => void;
+  /** Leaves to the page of a new workflow what was drawn after it was sent to be deployed. */
+  handOn: (app: string, sent: Draft) => void;
 }
+
+/** What pages were left, until they take it. */
+const handedOn = new Map<string, State>();
 
 function start(draft: Draft): State {
   return { history: begin(draft), text: write(draft), faults: [] };
 }
 
-export function useEditor(initial: Draft): Editor {
-  const [state, setState] = useState(() => start(initial));
+export function useEditor(app: string, initial: Draft): Editor {
+  const [state, setState] = useState(() => handedOn.get(app) ?? start(initial));
+  useEffect(() => {
+    handedOn.delete(app);
+  }, [app]);
   const change = useCallback((action: Step) => setState((before) => {
     if (action.kind === "load") return start(action.draft);
     const history = step(before.history, action);
@@ -38,10 +46,12 @@ export function useEditor(initial: Draft): Editor {
     const history = step(before.history, { kind: "replace", draft: result.draft, typed: true });
     return { history, text, faults: [] };
   }), []);
+  const handOn = useCallback((to: string, sent: Draft) => {
+    if (state.faults.length > 0 || !same(state.history.now, sent)) handedOn.set(to, state);
+    else handedOn.delete(to);
+  }, [state]);
   const { history, text, faults } = state;
   return useMemo(() => ({
-    draft: history.now, text, faults, canUndo: history.past.length > 0, canRedo: history.future.length > 0, change, type,
-  }), [history, text, faults, change, type]);
+    draft: history.now, text, faults, canUndo: history.past.length > 0, canRedo: history.future.length > 0, change, type, handOn,
+  }), [history, text, faults, change, type, handOn]);
 }
-
-export { same };

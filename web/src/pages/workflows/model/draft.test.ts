@@ -8,6 +8,14 @@ it("renames a stage wherever it is needed", () => {
   expect(next.stages.map((each) => each.needs.map((need) => need.stage))).toEqual([[], ["start"], ["start"], ["left", "right"]]);
 });
 
+it("takes what was deployed in the place of what was drawn, with all steps back", () => {
+  const sent = step(begin(DIAMOND), { kind: "remove", names: ["left"] });
+  const settled = step(sent, { kind: "settle", draft: { ...sent.now, timeout: "30s" } });
+  expect(settled.now.timeout).toBe("30s");
+  expect(step(settled, { kind: "undo" }).now).toEqual(DIAMOND);
+  expect(step(sent, { kind: "load", draft: DIAMOND }).past).toEqual([]);
+});
+
 it("removes a stage with its edges, and is undone", () => {
   const removed = step(begin(DIAMOND), { kind: "remove", names: ["left"] });
   expect(removed.now.stages.map((each) => each.name)).toEqual(["in", "right", "join"]);

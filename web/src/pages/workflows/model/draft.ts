@@ -137,7 +137,12 @@ export interface History {
   readonly typing?: boolean;
 }
 
-export type Step = Change | { readonly kind: "undo" } | { readonly kind: "redo" } | { readonly kind: "load"; readonly draft: Draft };
+export type Step =
+  | Change
+  | { readonly kind: "undo" }
+  | { readonly kind: "redo" }
+  | { readonly kind: "load"; readonly draft: Draft }
+  | { readonly kind: "settle"; readonly draft: Draft };
 
 const KEPT = 100;
 
@@ -148,6 +153,8 @@ export function begin(draft: Draft): History {
 export function step(history: History, action: Step): History {
   const { past, now, future } = history;
   if (action.kind === "load") return begin(action.draft);
+  // What was drawn, as it was deployed: no step of its own.
+  if (action.kind === "settle") return { past, now: action.draft, future };
   if (action.kind === "undo") {
     const before = past.at(-1);
     return before === undefined ? history : { past: past.slice(0, -1), now: before, future: [now, ...future] };

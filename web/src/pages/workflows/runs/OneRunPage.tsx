@@ -16,11 +16,11 @@ export function OneRunPage() {
   const id = usePathParam("run");
   const run = useQuery(runQuery(app, id));
   const workflow = useQuery(workflowQuery(app));
-  const draft = useMemo(() => (workflow.data === undefined ? undefined : ofDefinition(workflow.data.definition)), [workflow.data]);
+  const draft = useMemo(() => (workflow.data === undefined ? undefined : ofDefinition(workflow.data.value.definition)), [workflow.data]);
   return (
     <Frame app={app} lead={<span className="row">Run <Copyable text={id} what="id of the run" />{run.data !== undefined && <At at={run.data.started_at} />}</span>}>
       {notOffered(run.error) ? <Card><NotOffered what="Runs of workflows" /></Card>
-        : <Loaded query={run}>{(data) => <RunView run={data} draft={draft} revision={workflow.data?.revision ?? undefined} />}</Loaded>}
+        : <Loaded query={run}>{(data) => <RunView run={data} draft={draft} revision={workflow.data?.value.revision ?? undefined} />}</Loaded>}
     </Frame>
   );
 }

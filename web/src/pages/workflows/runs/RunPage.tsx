@@ -29,7 +29,7 @@ export function RunPage() {
   const workflow = useQuery(workflowQuery(app));
   const call = useCall(app);
   const [selected, select] = useParam("stage");
-  const draft = useMemo(() => (workflow.data === undefined ? undefined : ofDefinition(workflow.data.definition)), [workflow.data]);
+  const draft = useMemo(() => (workflow.data === undefined ? undefined : ofDefinition(workflow.data.value.definition)), [workflow.data]);
   if (!may) return <Frame app={app}><Card><NoPermission detail="Calling through the console takes the right to deploy." /></Card></Frame>;
   if (workflow.data === undefined) return <Frame app={app}><Card>{workflow.error === null ? <Loading lines={8} /> : <Failed error={workflow.error} onRetry={() => void workflow.refetch()} />}</Card></Frame>;
   return (
@@ -49,12 +49,12 @@ export function RunPage() {
                 ? <NotOffered what="Runs of workflows" />
                 : <Empty title="Nothing was run from here yet" icon="workflows">Fill in the request and run it. What ran before is under <Link to={`/workflows/${app}/runs`}>History</Link>.</Empty>}
             </Card>
-            : <RunView run={call.run} draft={draft} revision={workflow.data.revision ?? undefined} />}
+            : <RunView run={call.run} draft={draft} revision={workflow.data.value.revision ?? undefined} />}
         </div>
         <div className="stack">
           {notOffered(call.error)
             ? <Card><NotOffered what="Calls through the console" instead={`fdn invoke ${app} -d @file`} /></Card>
-            : <Request busy={call.pending} error={call.error} clusters={Object.keys(workflow.data.placement).sort()} onRun={call.start} />}
+            : <Request busy={call.pending} error={call.error} clusters={Object.keys(workflow.data.value.placement).sort()} onRun={call.start} />}
           {call.answer !== undefined && <Answer answer={call.answer} />}
           {call.run !== undefined && <Link to={`/workflows/${app}/runs/${call.run.run}`}>Permanent address of this run</Link>}
         </div>

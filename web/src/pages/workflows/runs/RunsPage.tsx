@@ -5,7 +5,7 @@ import { usePathParam } from "@/app/params";
 import { notOffered } from "@/api/offered";
 import { useNow } from "@/app/zone";
 import { useParam } from "@/app/search";
-import { Ago, Card, Empty, Failed, Loading, Segmented, Table, type Column } from "@/components";
+import { Ago, Card, Empty, Failed, Loading, PagingFoot, Segmented, Table, usePaging, type Column } from "@/components";
 import { NotOffered } from "@/components/NotOffered";
 import { count, elapsed } from "@/format";
 import { Frame } from "../Frame";
@@ -57,6 +57,7 @@ export function RunsPage() {
   const rows = useMemo(() => runs.data?.pages.flatMap((page) => page.rows) ?? [], [runs.data]);
   const found = rows.filter((run) => passes(run, filter));
   const columns = useMemo(() => columnsOf(app), [app]);
+  const paging = usePaging(runs, filter !== "all", found.length);
   if (notOffered(runs.error)) return <Frame app={app}><Card><NotOffered what="Runs of workflows" /></Card></Frame>;
   const try_ = <Link to={`/workflows/${app}/run`} className="button primary">Run it</Link>;
   return (
@@ -67,10 +68,10 @@ export function RunsPage() {
           : (
             <>
               <div className="toolbar"><Segmented label="Status" value={filter as Filter} options={FILTERS} onChange={setFilter} /></div>
-              {found.length === 0 ? <Empty title="No such run" icon="filter">Choose another status.</Empty> : (
-                <Table label="Runs" rows={found} columns={columns} rowKey={(run) => run.run} defaultSort="-started" onOpen={(run) => void navigate({ to: `/workflows/${app}/runs/${run.run}` })}
-                  {...(runs.hasNextPage && !runs.isFetchingNextPage ? { onEnd: () => void runs.fetchNextPage() } : {})} />
+              {paging.looking ? <Loading /> : found.length === 0 ? <Empty title="No such run" icon="filter">Choose another status.</Empty> : (
+                <Table label="Runs" rows={found} columns={columns} rowKey={(run) => run.run} defaultSort="-started" onOpen={(run) => void navigate({ to: `/workflows/${app}/runs/${run.run}` })} onEnd={paging.onEnd} />
               )}
+              <PagingFoot paging={paging} rows={rows.length} what="run" />
             </>
           )}
       </Card>
