@@ -83,7 +83,7 @@ pub(crate) fn start(network: &mut Network) -> Result<TcpStream> {
     connect(network.gateway)
 }
 
-fn connect(address: SocketAddr) -> Result<TcpStream> {
+pub(crate) fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -92,8 +92,13 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
 
 /// Milliseconds from the request's first byte to the first of the answer.
 pub(crate) fn call(stream: &mut TcpStream, host: &str) -> Result<f64> {
+    call_path(stream, host, "/")
+}
+
+/// As [`call`], of a path.
+pub(crate) fn call_path(stream: &mut TcpStream, host: &str, path: &str) -> Result<f64> {
     let begin = Instant::now();
-    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
     let mut text = Vec::new();
     let mut buffer = [0; 16384];
     let count = stream.read(&mut buffer)?;

@@ -58,10 +58,18 @@ pub(crate) fn questions(folder: &Path) -> Result<[Questions; 2]> {
 /// How many different client subnets are asked from, over and over.
 const SUBNETS: u32 = 50_000;
 
-/// A query for the app's address from the `n`th client subnet, behind its length as on a TCP stream (RFC 1035, sections 4.1 and 4.2.2).
+/// A query for the app's address from the `n`th client subnet, behind its length as on a TCP stream (RFC 1035, section 4.2.2).
 fn query(n: u32) -> Vec<u8> {
+    let [_, b, c, d] = n.to_be_bytes();
+    let message = question("hello.fn.test", [20 + b, c, d]);
+    let length = u16::try_from(message.len()).unwrap_or(0).to_be_bytes();
+    length.into_iter().chain(message).collect()
+}
+
+/// A query for a name's address from a client subnet of 24 bits (RFC 1035, section 4.1).
+pub(crate) fn question(name: &str, subnet: [u8; 3]) -> Vec<u8> {
     let mut message = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
-    for label in ["hello", "fn", "test"] {
+    for label in name.split('.') {
         message.push(u8::try_from(label.len()).unwrap_or(0));
         message.extend(label.as_bytes());
     }
@@ -70,10 +78,8 @@ fn query(n: u32) -> Vec<u8> {
     message.extend([
         0, 0, 41, 0x04, 0xd0, 0, 0, 0, 0, 0, 11, 0, 8, 0, 7, 0, 1, 24, 0,
     ]);
-    let [_, b, c, d] = n.to_be_bytes();
-    message.extend([20 + b, c, d]);
-    let length = u16::try_from(message.len()).unwrap_or(0).to_be_bytes();
-    length.into_iter().chain(message).collect()
+    message.extend(subnet);
+    message
 }
 
 pub(crate) struct Seen {

@@ -314,9 +314,14 @@ fn resident() -> Result<f64> {
     Ok(f64::from(pages) * as_f64(rustix::param::page_size()))
 }
 
-/// Seconds of processor time of this process so far (proc(5): fields 14 and 15 of stat).
+/// Seconds of processor time of this process so far.
 pub(crate) fn processor() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/stat")?;
+    processor_of(std::process::id())
+}
+
+/// Seconds of processor time of a process so far (proc(5): fields 14 and 15 of stat).
+pub(crate) fn processor_of(process: u32) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = text.rsplit_once(") ").context("stat has a name")?;
     let mut fields = fields.split(' ').skip(11);
     let mut ticks = || -> Result<f64> { Ok(fields.next().context("stat has fields")?.parse()?) };

@@ -25,6 +25,7 @@ mod machines;
 mod network;
 mod peers;
 mod plan;
+mod predictions;
 mod response;
 mod rig;
 mod tail;
@@ -69,12 +70,16 @@ enum Bench {
     Dns,
     /// One pass of the planner over 1,000 apps, 50 client groups of each and 50 clusters.
     Plan,
+    /// How far predicted times are off after a thousand calls, and after a function became five times slower.
+    Predictions,
     /// Sums of calls into PostgreSQL, bills of them, and the API over it.
     Billing,
     /// What users wait for, on processes with emulated distances, beside other ways to choose a cluster (half an hour; only if named).
     Response,
     /// How long it takes until clients of a cluster that fails or is slow are elsewhere (a quarter of an hour; only if named).
     Reaction,
+    /// Ten thousand questions a second of made-up client subnets, beside real clients (some minutes; only if named).
+    Flood,
 }
 
 /// What to run, and where the peers are.
@@ -100,7 +105,7 @@ struct Options {
     /// Another folder of fdn's binaries, which gateway, cold and dns are compared with.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Where the comparison, `instances`, `machines`, `response`, `reaction`, `starts`, `tail` or `workflow-cold` is written as JSON.
+    /// Where the comparison, `instances`, `flood`, `machines`, `predictions`, `response`, `reaction`, `starts`, `tail` or `workflow-cold` is written as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
     /// The program `wasmtime`; left out if absent.
@@ -169,6 +174,7 @@ fn main() -> Result<()> {
         Bench::Dns,
         Bench::Machines,
         Bench::Plan,
+        Bench::Predictions,
         Bench::Billing,
     ];
     let wanted = if options.benches.is_empty() {
@@ -194,9 +200,11 @@ fn main() -> Result<()> {
             Bench::Dns => dns::run(&options)?,
             Bench::Machines => machines::run(&options)?,
             Bench::Plan => plan::run(&options)?,
+            Bench::Predictions => predictions::run(&options)?,
             Bench::Billing => billing::run(&options)?,
             Bench::Response => response::run(&options)?,
             Bench::Reaction => response::reaction::run(&options)?,
+            Bench::Flood => response::flood::run(&options)?,
         }
     }
     Ok(())

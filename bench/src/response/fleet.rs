@@ -361,8 +361,14 @@ impl Fleet {
             .start(&self.path(&format!("{name}.log")))
     }
 
+    /// The id of the controller's process.
+    pub(crate) fn controller(&self) -> Result<u32> {
+        let first = self.centre.first().context("no controller runs")?;
+        Ok(first.id())
+    }
+
     /// Types a command that must succeed; what it prints.
-    fn fdn(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn fdn(&self, args: &[&str]) -> Result<String> {
         fdn(&self.binaries, &self.path("home"), args)
     }
 }

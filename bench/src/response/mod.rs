@@ -7,6 +7,7 @@
 pub(crate) mod drive;
 pub(crate) mod figures;
 pub(crate) mod fleet;
+pub(crate) mod flood;
 pub(crate) mod reaction;
 pub(crate) mod relay;
 pub(crate) mod site;
@@ -29,7 +30,7 @@ use site::{PLACES, SITES};
 use steer::{Policy, Rule, Steer};
 use trace::Trace;
 
-/// Of `response` and `reaction`.
+/// Of `response`, `reaction` and `flood`.
 #[derive(Debug, Args)]
 pub(crate) struct ResponseOptions {
     /// Loads of `response`, in hundredths of the capacity that is measured.
