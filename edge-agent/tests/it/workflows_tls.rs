@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use fdn_core::Timestamp;
 use fdn_core::feed::Frame;
 use fdn_core::fleet::{FleetDesired, Revoked};
+use fdn_core::{DurationMs, Timestamp};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_service::pki::Facts;
 use fdn_testkit::{components, wait};
@@ -137,9 +137,13 @@ async fn a_stage_that_runs_ends_soon_after_the_certificate_of_its_caller_is_revo
     let network = &two.network;
     let functions = [
         ("echo", components::echo(), false),
-        ("slow", components::sleeping(9_000), false),
+        ("slow", components::sleeping(50_000), false),
     ];
-    let wanted = desired(network, "slow", SLOW, &functions, &[("far", "us-east")]);
+    let mut wanted = desired(network, "slow", SLOW, &functions, &[("far", "us-east")]);
+    let functions = wanted.spec.iter_mut().flat_map(|spec| &mut spec.functions);
+    for function in functions {
+        function.manifest.timeout = DurationMs::from_secs(55);
+    }
     deploy(network, "n-2", wanted).await;
     let running = tokio::spawn(network.post(&two.eu, "slow", "/").body("x").send());
     wait::until("the stage to run in us-east", async || {
