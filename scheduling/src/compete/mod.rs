@@ -8,7 +8,7 @@
 //! capacity for the largest is hardest to find. Its own load is taken out, and Heu-Orche places its workflow; run times contain the mean wait that
 //! it would meet in each cluster if all of it came there, and the congestion toll, which is the wait it would add for the others ([`Load::toll`]).
 //! It stays where it was unless the gain exceeds the margin ([`crate::steer`]), the old cluster can no longer serve it, or it has none
-//! yet. How many users may be moved at once is bounded ([`Moves`]). Its load is then added where it is now. This is a best response of each
+//! yet. How many users may be moved at once for a gain is bounded ([`Moves`]), unless they leave a cluster that is asked for more than it can do. Its load is then added where it is now. This is a best response of each
 //! group to all others, repeated in every pass. With the toll, each move for a gain shortens the total time of all calls, by the model, so
 //! the process converges, and leaving everything in place is never better; without it groups crowd the cluster that is best for each alone.
 //!
@@ -30,7 +30,7 @@
 //!
 //! **Invariants.** Every group has a cluster if some cluster can take it; the placed groups need at most the memory that a cluster has;
 //! where memory is ample it has no influence; a group moves for a gain above the margin or because it must;
-//! moves for a gain never cost more than the bucket allows; the same input gives the same output.
+//! moves for a gain never cost more than the bucket allows, but for those out of overfull clusters; the same input gives the same output.
 
 mod appraise;
 mod demand;
@@ -53,8 +53,8 @@ pub use pass::Pass;
 use crate::Error;
 use crate::dag::TaskIndex;
 use crate::place::{
-    Cluster, ClusterIndex, Costs, HeuOrche, Memory, MemoryLimits, Network, Options, Placer, Plan,
-    Problem, Rejection, Slots,
+    Cluster, ClusterIndex, Costs, HeuOrche, Memory, MemoryLimits, Network, Options, Placement,
+    Placer, Plan, Problem, Rejection, Slots,
 };
 use crate::steer::{Margin, justifies};
 use demand::{whole, work};
@@ -457,7 +457,7 @@ impl<'a> Competition<'a> {
             }
             (None, true) => Verdict::First,
             (Some(Err(rejection)), true) => Verdict::Failed(rejection.exclusion),
-            (Some(Ok(())), true) => self.decide_move(demand.dwells, cost, moves),
+            (Some(Ok(())), true) => self.decide_move(demand, cost, moves),
             (Some(Ok(())), false) => Verdict::StillBest,
         };
         let plan = if verdict.moves() {
@@ -476,17 +476,33 @@ impl<'a> Competition<'a> {
         }
     }
 
-    fn decide_move(&self, dwells: bool, cost: Cost, moves: &mut Moves) -> Verdict {
+    fn decide_move(&self, demand: &GroupDemand<'_>, cost: Cost, moves: &mut Moves) -> Verdict {
         let (old, new) = (self.old.latency(), self.best.latency());
         if old <= new {
             Verdict::StillBest
         } else if !justifies(old, new, self.terms.margin) {
             Verdict::WithinMargin
-        } else if !dwells && moves.pay(cost) {
+        } else if !demand.dwells && (self.relieves(demand) || moves.pay(cost)) {
             Verdict::Better
         } else {
             Verdict::Deferred
         }
+    }
+
+    /// Whether the demand leaves a cluster that is asked for more than it can do, for clusters that can do what they are asked for then. What waits
+    /// in such a cluster grows for as long as nobody leaves, so these moves are not bounded.
+    fn relieves(&self, demand: &GroupDemand<'_>) -> bool {
+        let places = |plan: &Plan| plan.placements()[..demand.dag.given()].to_vec();
+        let (old, best) = (places(&self.old), places(&self.best));
+        let busy = |places: &[Placement], at: ClusterIndex| {
+            let mut load = self.loads[at.get()];
+            for _ in places.iter().filter(|place| place.cluster == at) {
+                load.add(demand.rate, self.means[at.get()]);
+            }
+            load.utilization()
+        };
+        let is_overfull = |place: &Placement| busy(&old, place.cluster) > 1.0;
+        old.iter().any(is_overfull) && best.iter().all(|place| busy(&best, place.cluster) <= FULL)
     }
 }
 

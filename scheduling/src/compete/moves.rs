@@ -2,8 +2,8 @@
 //!
 //! A token bucket. A move costs half the users' share of the total load plus half their share (one group) of all groups, so that neither
 //! much load nor many answers change at once; the bucket holds the fraction `share` of everything and refills within `interval`. A move
-//! that costs more than the bucket holds is allowed when it is full, and leaves a debt. Users whose cluster can no longer serve them move
-//! in any case, and do not pay: they must not wait, nor make others wait.
+//! that costs more than the bucket holds is allowed when it is full, and leaves a debt. Users whose cluster can no longer serve them, or is asked
+//! for more than it can do, move in any case, and do not pay: they must not wait, nor make others wait.
 
 use fdn_core::Millis;
 

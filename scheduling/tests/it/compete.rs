@@ -105,6 +105,29 @@ fn where_to(outcomes: &[Outcome]) -> Vec<usize> {
 }
 
 #[test]
+fn a_cluster_that_cannot_do_what_it_is_asked_for_is_left_whatever_the_bucket_holds() {
+    // Forty groups keep 16.4 of 20 slots busy; at a tenth of the speed they would keep 164 busy.
+    let dag = function(10.0);
+    let group = || Group {
+        before: Some(vec![at(0)]),
+        ..Group::new(&[5.0, 20.0], 41.0)
+    };
+    let groups: Vec<Group> = (0..40).map(|_| group()).collect();
+    let moved = |speed: f64, slots: usize| {
+        let mut clusters = clusters(&[20, slots]);
+        clusters[0] = Cluster::new(id("c0"), Speed::new(speed), 20);
+        let outcomes = run(&clusters, &dag, &groups, &mut Moves::none());
+        let of = |verdict| outcomes.iter().filter(|o| o.verdict == verdict).count();
+        (of(Verdict::Better), of(Verdict::Deferred))
+    };
+    // Four of them keep 16.4 slots busy, five 20.5.
+    assert_eq!(moved(0.1, 40), (36, 4));
+    // Eleven keep 4.51 of 5 slots busy, twelve more than 95 % of them.
+    assert_eq!(moved(0.1, 5), (11, 29));
+    assert_eq!(moved(0.9, 40).0, 0, "it is busy, and not overfull");
+}
+
+#[test]
 fn groups_share_what_none_of_them_would_leave_alone() {
     // Ten slots near, ten far; two groups that keep eight slots busy each would both have the near ones.
     let clusters = clusters(&[10, 10]);
