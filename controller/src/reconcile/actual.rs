@@ -87,26 +87,45 @@ impl NodeMeasurements {
 /// The highest weight of a node's new calls: the report is a typical time of recent calls, which more calls make no more reliable, and a
 /// node that counts wrongly must not outweigh all others.
 const WEIGHT_MAX: u64 = 100;
+/// How many calls a typical time is of ([`fdn_scheduling::residual::follow`]): a node that has just started has had fewer, and its first call says
+/// little about what is typical.
+const TYPICAL_OF: u64 = 10;
 
-/// Combines a figure that nodes report, each with the number of calls behind it: the mean weighted by calls (at most [`WEIGHT_MAX`] each),
-/// with every figure clipped to within a factor of e of the median, so that a faulty node has little influence. Also returns the number
-/// of calls. `None` without any calls.
-pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
-    fresh.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+/// A figure that one node reports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeFigure {
+    /// The figure.
+    pub(super) value: f64,
+    /// The new calls behind it.
+    pub(super) calls: u64,
+    /// All calls behind it.
+    pub(super) total: u64,
+}
+
+impl NodeFigure {
+    fn weight(&self) -> f64 {
+        let known = self.total.min(TYPICAL_OF) as f64 / TYPICAL_OF as f64;
+        self.calls.min(WEIGHT_MAX) as f64 * known
+    }
+}
+
+/// Combines a figure that nodes report: the mean weighted by new calls (at most [`WEIGHT_MAX`] each, less for a node with fewer than [`TYPICAL_OF`]
+/// calls in all), with every figure clipped to within a factor of e of the median, so that a faulty node has little influence. Also returns the
+/// number of new calls. `None` without any calls.
+pub(super) fn robust_mean(mut fresh: Vec<NodeFigure>) -> Option<(f64, u64)> {
+    fresh.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
     let calls = fresh
         .iter()
-        .fold(0_u64, |sum, one| sum.saturating_add(one.1));
-    let weight = |one: &(f64, u64)| one.1.min(WEIGHT_MAX);
-    let all: u64 = fresh.iter().map(weight).sum();
-    let mut below = 0_u64;
+        .fold(0_u64, |sum, one| sum.saturating_add(one.calls));
+    let all: f64 = fresh.iter().map(NodeFigure::weight).sum();
+    let mut below = 0.0;
     let median = fresh.iter().find(|one| {
-        below += weight(one);
-        below >= all.div_ceil(2)
+        below += one.weight();
+        below * 2.0 >= all
     });
-    let (median, e) = (median?.0, std::f64::consts::E);
-    let part =
-        |one: &(f64, u64)| one.0.clamp(median / e, median * e) * (weight(one) as f64 / all as f64);
-    (all > 0).then(|| (fresh.iter().map(part).sum(), calls))
+    let (median, e) = (median?.value, std::f64::consts::E);
+    let part = |one: &NodeFigure| one.value.clamp(median / e, median * e) * (one.weight() / all);
+    (all > 0.0).then(|| (fresh.iter().map(part).sum(), calls))
 }
 
 /// The measurements of a stage, by cluster index and form.
@@ -275,8 +294,8 @@ impl Learner {
         }
     }
 
-    /// The nodes' new measurements since the last step: run time and number of calls.
-    fn fresh(&mut self, place: &Place, told: &NodeMeasurements) -> Vec<(f64, u64)> {
+    /// The run times of the nodes that have had calls since the last step.
+    fn fresh(&mut self, place: &Place, told: &NodeMeasurements) -> Vec<NodeFigure> {
         let now = told.0.iter().map(|(node, calls, _)| (*node, *calls));
         let mut now: Vec<(NodeKey, u64)> = now.collect();
         now.sort_unstable();
@@ -286,9 +305,13 @@ impl Learner {
             let known = known.map_or(0, |at| before[at].1);
             // A restarted agent's counter is lower than before: then all its calls are new.
             let known = if known > *calls { 0 } else { known };
-            (served(times).get(), calls - known)
+            NodeFigure {
+                value: served(times).get(),
+                calls: calls - known,
+                total: *calls,
+            }
         });
-        new.filter(|(_, calls)| *calls > 0).collect()
+        new.filter(|one| one.calls > 0).collect()
     }
 
     /// Forgets places that no longer exist.

@@ -9,7 +9,7 @@ use fdn_core::{AppName, ByteSize, Millis, StageName};
 use fdn_scheduling::place::Speed;
 use fdn_scheduling::workflow::Profile;
 
-use super::actual::{robust_mean, served};
+use super::actual::{NodeFigure, robust_mean, served};
 
 /// The accepted range of the ratio between mean and typical run time.
 const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=100.0;
@@ -38,7 +38,7 @@ struct Sums {
     work: f64,
     output: f64,
     calls: f64,
-    ratios: Vec<(f64, u64)>,
+    ratios: Vec<NodeFigure>,
 }
 
 impl Sums {
@@ -58,7 +58,11 @@ impl Sums {
         self.calls += weight;
         let ratio = phases.and_then(|phases| phases.mean_ratio);
         if let Some(ratio) = ratio.filter(|ratio| RATIOS.contains(ratio)) {
-            self.ratios.push((ratio, calls));
+            self.ratios.push(NodeFigure {
+                value: ratio,
+                calls,
+                total: calls,
+            });
         }
     }
 

@@ -179,6 +179,23 @@ fn a_node_counts_by_its_new_calls_and_a_broken_one_says_little() {
 }
 
 #[test]
+fn a_node_that_has_just_started_says_no_more_than_its_few_calls() {
+    let named = |name: &str, calls, execution| NodeStatus {
+        node: name.parse().expect("node"),
+        ..node("a", calls, execution)
+    };
+    let mut learner = Learner::new(10);
+    learn(&mut learner, &[named("n-1", 1_000, 8.0)]);
+    // Each has one call between two passes; those of the newcomer take 200 times as long.
+    for n in 1..4 {
+        let nodes = [named("n-1", 1_000 + n, 8.0), named("n-2", n, 1998.0)];
+        learn(&mut learner, &nodes);
+    }
+    let known = factors(&learner, &[named("n-1", 0, 8.0)]);
+    assert!((1.0..1.1).contains(&known[0]), "{known:?}");
+}
+
+#[test]
 fn figures_that_are_none_count_for_nothing() {
     let mut odd = node("a", 10, f64::NAN);
     assert_eq!(
