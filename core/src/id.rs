@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -37,7 +38,8 @@ macro_rules! string_type {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         #[serde(try_from = "String", into = "String")]
         #[schema(value_type = String, pattern = $pattern)]
-        pub struct $name(String);
+        // Names are cloned far more often than they are made.
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The name as text.
@@ -59,7 +61,7 @@ macro_rules! string_type {
             fn from_str(s: &str) -> Result<Self, ParseError> {
                 let check: fn(&str) -> bool = $check;
                 if check(s) {
-                    Ok(Self(s.to_owned()))
+                    Ok(Self(s.into()))
                 } else {
                     Err(ParseError::new($what, s, $expected))
                 }
@@ -76,7 +78,7 @@ macro_rules! string_type {
 
         impl From<$name> for String {
             fn from(value: $name) -> String {
-                value.0
+                value.as_str().to_owned()
             }
         }
 

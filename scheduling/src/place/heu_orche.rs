@@ -57,7 +57,8 @@ impl Placer for HeuOrche {
     }
 
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
-        self.begin(problem);
+        self.list.begin(problem);
+        self.list.order_by_rank(problem, problem.options().score);
         self.list.place(problem, detail, earliest_finish(problem))
     }
 
@@ -136,9 +137,15 @@ impl HeuOrche {
         Ok(())
     }
 
+    /// Starts a placement of which no scores are reported.
     fn begin(&mut self, problem: &Problem<'_>) {
         self.list.begin(problem);
-        self.list.order_by_rank(problem, problem.options().score);
+        if problem.dag().len() == 1 {
+            // There is one order, and a score would cost a look at every cluster.
+            self.list.order.only(problem.dag().entry());
+        } else {
+            self.list.order_by_rank(problem, problem.options().score);
+        }
     }
 }
 
