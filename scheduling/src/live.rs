@@ -6,7 +6,9 @@
 //!   [`Availability::Down`].
 //! - Speed: the mean, weighted by slots.
 //! - Slots: those of all nodes. Idle ones are free now; the queued work of a node, at its speed, is spread evenly over its
-//!   busy slots.
+//!   busy slots. A plan holds for minutes, but a status is of one moment, in which all slots may be busy for half a second even where many are
+//!   idle most of the time; a planner that follows this sends clients to and fro. So what counts is not how long a call waits that comes now, but
+//!   how long calls wait on average that come within a `horizon`: next to nothing for a queue that is gone soon, most of it for one that lasts.
 //! - Free resources: the sum; and, since a container cannot be split, the largest free amount of one node, class by class. The same for
 //!   capacities.
 
@@ -18,9 +20,13 @@ use crate::place::{Availability, Cluster, Slots, Speed};
 /// The most slots per node that are represented; if a node has more, idle ones are dropped first.
 pub const SLOTS_MAX: u32 = 4096;
 
-/// The cluster formed by these living nodes.
+/// The cluster formed by these living nodes, as it is on average until `horizon`.
 #[must_use]
-pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus>) -> Cluster {
+pub fn cluster<'a>(
+    id: ClusterId,
+    nodes: impl IntoIterator<Item = &'a NodeStatus>,
+    horizon: Millis,
+) -> Cluster {
     let mut any = false;
     let mut available = Vec::new();
     let (mut slots, mut speed) = (0.0, 0.0);
@@ -38,7 +44,7 @@ pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus
         largest = largest.max_by_class(&node.free);
         capacity = capacity.saturating_add(&node.capacity);
         roomiest = roomiest.max_by_class(&node.capacity);
-        available.extend(slots_of(node));
+        available.extend(slots_of(node, horizon));
     }
     let availability = match (any, available.is_empty()) {
         (false, _) => Availability::Down,
@@ -57,8 +63,8 @@ pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus
     }
 }
 
-/// When each slot of a node becomes free, in ms from now.
-fn slots_of(node: &NodeStatus) -> impl Iterator<Item = Millis> + use<> {
+/// How long calls wait for each slot of a node, on average over those that come before `horizon`.
+fn slots_of(node: &NodeStatus, horizon: Millis) -> impl Iterator<Item = Millis> + use<> {
     let wait = Speed::new(node.speed).time(node.queued_work.max(Millis::ZERO));
     // Work queued while no slot is busy waits for a first instance, which will take one.
     let busy = node
@@ -67,11 +73,19 @@ fn slots_of(node: &NodeStatus) -> impl Iterator<Item = Millis> + use<> {
         .min(node.slots)
         .min(SLOTS_MAX);
     let idle = (node.slots - busy).min(SLOTS_MAX - busy);
-    let until = Millis::new(wait.get() / f64::from(busy.max(1)));
+    let until = mean_wait(Millis::new(wait.get() / f64::from(busy.max(1))), horizon);
     let times = [(Millis::ZERO, idle), (until, busy)];
     times
         .into_iter()
         .flat_map(|(time, count)| std::iter::repeat_n(time, count as usize))
+}
+
+/// The mean wait of calls that come evenly until `horizon`, for what is free after `busy`.
+fn mean_wait(busy: Millis, horizon: Millis) -> Millis {
+    if busy >= horizon {
+        return Millis::new(busy.get() - horizon.get() / 2.0);
+    }
+    Millis::new(busy.get() * busy.get() / (2.0 * horizon.get()))
 }
 
 #[cfg(test)]
@@ -109,8 +123,11 @@ mod tests {
         }
     }
 
+    /// Only the moment of the status counts.
+    const NOW: Millis = Millis::ZERO;
+
     fn make(nodes: &[NodeStatus]) -> Cluster {
-        cluster("c".parse().expect("cluster"), nodes)
+        cluster("c".parse().expect("cluster"), nodes, NOW)
     }
 
     #[test]
@@ -138,6 +155,23 @@ mod tests {
         // Waiting for a first instance: nothing runs, yet one slot is taken.
         let c = make(&[node("a", 1.0, 1, 0, 50.0, 1)]);
         assert_eq!(c.slots.earliest(), Millis::new(50.0));
+    }
+
+    #[test]
+    fn a_queue_counts_by_how_long_it_lasts() {
+        let wait = |queued: f64| {
+            let nodes = [node("a", 1.0, 1, 1, queued, 1)];
+            let id = "c".parse().expect("cluster");
+            cluster(id, &nodes, Millis::new(10_000.0)).slots.earliest()
+        };
+        assert_eq!(wait(0.0), Millis::ZERO);
+        assert_eq!(
+            wait(400.0),
+            Millis::new(8.0),
+            "0.2 s on average, for 0.4 s of 10"
+        );
+        assert_eq!(wait(10_000.0), Millis::new(5_000.0));
+        assert_eq!(wait(60_000.0), Millis::new(55_000.0));
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl World {
         let nodes_of = |id: &ClusterId| nodes.get(id).into_iter().flatten().copied();
         let clusters: Vec<Cluster> = places
             .keys()
-            .map(|id| live::cluster(id.clone(), nodes_of(id)))
+            .map(|id| live::cluster(id.clone(), nodes_of(id), terms.horizon))
             .collect();
         let names: Vec<&ClusterId> = places.keys().collect();
         let phases = Phases::new(&names, alive);

@@ -4,9 +4,11 @@
 //!
 //! | cluster | nodes | round trip | d = rtt / 2 | avail | EST = max(avail, d) | w = 20 / theta | EFT = EST + w | total = EFT + d |
 //! | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-//! | ap-south | 1, theta 1, 2 slots, both busy, 180 ms of work queued | 20 | 10 | 180 / 1 / 2 = 90 | 90 | 20 | 110 | 120 |
+//! | ap-south | 1, theta 1, 2 slots, both busy, 200 ms of work queued | 20 | 10 | 200 / 1 / 2 - 20 / 2 = 90 | 90 | 20 | 110 | 120 |
 //! | eu-west | 2, theta 2, idle | 80 | 40 | 0 | 40 | 10 | 50 | 90 |
 //! | us-east | 1, theta 4, idle | 120 | 60 | 0 | 60 | 5 | 65 | 125 |
+//!
+//! What waits counts as the mean wait of calls that come within the planner's horizon, here 20 ms: half of that less for a queue that lasts longer.
 //!
 //! So eu-west wins with 90 ms: 30 ms ahead of ap-south, whose queue outweighs its nearness, and 35 ms ahead of us-east, whose speed does not
 //! outweigh its distance.
@@ -20,7 +22,7 @@ use fdn_core::message::{
 use fdn_core::phases::PhaseTimes;
 use fdn_core::preview::PlanPreview;
 use fdn_core::serving::NodeRuntime;
-use fdn_core::{MebiBytes, Millis, NodeId, Revision};
+use fdn_core::{DurationMs, MebiBytes, Millis, NodeId, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
@@ -87,11 +89,15 @@ async fn until(rig: &Rig, what: &str, holds: impl Fn(&Explanation) -> bool) -> E
 }
 
 async fn network(backend: Backend) -> Rig {
-    let rig = Rig::start_with(backend, |settings| settings.geo.locations.clear()).await;
+    let rig = Rig::start_with(backend, |settings| {
+        settings.geo.locations.clear();
+        settings.planner.horizon = DurationMs::from_millis(20);
+    })
+    .await;
     for status in [
         eu("eu-1"),
         eu("eu-2"),
-        ap(180.0),
+        ap(200.0),
         NodeStatus {
             speed: 4.0,
             ..node_at("us-1", "us-east", 39.04, -77.49)
@@ -203,8 +209,8 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin(backend: Backend) {
         .expect("bound");
     assert_eq!(bound.prefix.to_string(), "203.0.113.0/24");
 
-    // ap-south's queue shrinks to 110 ms: avail 55, total 55 + 20 + 10 = 85, 5.6 % less than 90.
-    rig.node(ap(110.0)).await;
+    // ap-south's queue shrinks to 130 ms: avail 65 - 10 = 55, total 55 + 20 + 10 = 85, 5.6 % less than 90.
+    rig.node(ap(130.0)).await;
     let kept = until(&rig, "the shorter queue", |found| {
         found.candidates[0].cluster.as_str() == "ap-south"
     })
@@ -241,7 +247,7 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin(backend: Backend) {
     assert_eq!(moved.reason, "the cluster before, ap-south, is draining");
 
     // It accepts work again, and is not better by enough: the plan is the same, and its explanation is of the present.
-    rig.node(ap(110.0)).await;
+    rig.node(ap(130.0)).await;
     let back = until(&rig, "the plan to say why it is so now", |found| {
         let plan = found.plan.as_ref();
         plan.is_some_and(|plan| !plan.reason.contains("the cluster before"))
@@ -376,7 +382,7 @@ async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
         runtimes: Some(all.iter().copied().collect()),
         ..status
     };
-    for status in [eu("eu-1"), eu("eu-2"), ap(180.0)] {
+    for status in [eu("eu-1"), eu("eu-2"), ap(200.0)] {
         rig.node(runtimes(status, &[NodeRuntime::Wasm])).await;
     }
     rig.node(runtimes(us(), &[NodeRuntime::Wasm, NodeRuntime::Docker]))

@@ -200,6 +200,26 @@ fn a_dead_cluster_is_left_at_once_and_a_small_gain_moves_nobody() {
 }
 
 #[test]
+fn slots_that_are_all_busy_for_a_moment_move_nobody_and_a_queue_that_lasts_does() {
+    let first = place_hello(&world(nodes(), true), &PreviousPlans::default(), &[], 100);
+    let (plans, bindings) = rows(&first);
+    let before = PreviousPlans::new(&plans, &bindings);
+    let moved = |queued: f64| {
+        let mut busy = nodes();
+        busy[0].busy = busy[0].slots;
+        busy[0].queued_work = Millis::new(queued * f64::from(busy[0].slots));
+        let placed = place_hello(&world(busy, true), &before, &[], 100);
+        difference(&before, &placed).moved
+    };
+    assert_eq!(
+        moved(400.0),
+        0,
+        "for calls that come within ten seconds that is 8 ms"
+    );
+    assert_eq!(moved(60_000.0), 1);
+}
+
+#[test]
 fn when_nothing_fits_everything_stays() {
     let first = place_hello(&world(nodes(), true), &PreviousPlans::default(), &[], 100);
     let (plans, bindings) = rows(&first);
