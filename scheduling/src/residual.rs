@@ -9,8 +9,14 @@
 //! by no more than a bounded step: that of Huber's estimator of location, between mean and median. Without calls it decays, since what is
 //! no longer observed may have changed. The correction is bounded to a factor of [`Terms::most`] either way.
 //!
+//! **Noise and change.** Calls differ, and a plan that follows every difference sends clients to and fro. So the weight of a call depends on the
+//! tracking signal: the smoothed error over the smoothed absolute error, near 0 where errors have both signs, 1 where all have the same. With errors to
+//! both sides a call weighs [`Terms::calm`], and an observation as many calls as it is really a mean of; with a lasting change it weighs
+//! [`Terms::weight`]. The first observations form a plain mean, as far as that weight allows it.
+//!
 //! **Source.** P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35, 1964; the recursive form as in
-//! stochastic approximation (Robbins and Monro, 1951).
+//! stochastic approximation (Robbins and Monro, 1951); the tracking signal of D. W. Trigg and A. G. Leach, Exponential smoothing with an adaptive
+//! response rate, Operational Research Quarterly 18, 1967.
 //!
 //! **Complexity.** O(log n) for an observation in a table of bounded size; from a full table the eighth observed longest ago is removed.
 //!
@@ -25,8 +31,12 @@ use fdn_core::{Millis, Timestamp};
 /// Parameters of the estimator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// The weight of one call relative to all before it; above 0, at most 1.
+    /// The weight of one call relative to all before it, while the place is new or changes; above 0, at most 1.
     pub weight: f64,
+    /// The weight of one call while errors have both signs; above 0, at most `weight`.
+    pub calm: f64,
+    /// The weight of one call in the tracking signal.
+    pub tracking: f64,
     /// The bound on the error of one observation, as a natural logarithm: larger errors are clipped to it.
     pub clip: f64,
     /// The largest correction, as a factor above 1; the smallest is its inverse.
@@ -39,6 +49,8 @@ impl Default for Terms {
     fn default() -> Self {
         Self {
             weight: 0.05,
+            calm: 0.005,
+            tracking: 0.02,
             clip: 1.0,
             most: 16.0,
             half_life: Millis::new(3_600_000.0),
@@ -51,8 +63,15 @@ const LEAST: f64 = 1.0;
 /// A place observed within this time is never removed to make room.
 const LIVELY: Millis = Millis::new(60_000.0);
 
-/// Up to this many calls the plain mean is used, since so few say little about what is typical.
-const FEW: u64 = 10;
+/// Up to this many calls [`follow`] is the plain mean, since so few say little about what is typical; later it is a mean of about as many.
+pub const FEW: u64 = 10;
+/// The power of the tracking signal with which an observation counts as a change: noise gives signals of a third or a half every now and then.
+const POWER: i32 = 4;
+
+/// The share by which `calls` calls of this weight each move a mean: the sum of as many steps towards the same target.
+fn share(weight: f64, calls: u64) -> f64 {
+    1.0 - (1.0 - weight).powf(calls as f64)
+}
 
 /// One step of a robust moving mean of times in ms, after `before` other calls: an outlier counts at most as twice the known mean (or as
 /// a millisecond more, if that is larger), and one call has weight 0.1. Over the first ten calls it is the plain mean: the very first is
@@ -76,6 +95,12 @@ pub struct Residual {
     base: f64,
     calls: u64,
     error: f64,
+    /// The smoothed error, as a logarithm.
+    bias: f64,
+    /// The smoothed absolute error, as a logarithm.
+    spread: f64,
+    /// The sum of [`Sample::effective`].
+    effective: u64,
     seen: Timestamp,
 }
 
@@ -87,12 +112,29 @@ impl Residual {
         // Of the prediction as it was: the one that this sample corrects would always look better.
         let error = (self.log - ratio).exp() - 1.0;
         let miss = (ratio - self.log).clamp(-terms.clip, terms.clip);
-        // The sum of as many steps of one call each, all towards the same target.
-        let share = 1.0 - (1.0 - terms.weight).powf(sample.calls as f64);
-        self.log = (self.log + share * miss).clamp(-terms.most.ln(), terms.most.ln());
-        self.error += share * (error.abs().min(1.0) - self.error);
+        let effective = sample.effective.clamp(1, sample.calls);
+        let tracked = share(terms.tracking, effective);
+        self.bias += tracked * (miss - self.bias);
+        self.spread += tracked * (miss.abs() - self.spread);
+        let quick = share(terms.weight, sample.calls);
+        self.effective = self.effective.saturating_add(effective);
+        let mean = effective as f64 / self.effective as f64;
+        let calm = share(terms.calm, effective).max(mean.min(quick));
+        let step = calm + self.change() * (quick - calm);
+        self.log = (self.log + step * miss).clamp(-terms.most.ln(), terms.most.ln());
+        self.error += quick * (error.abs().min(1.0) - self.error);
         self.calls = self.calls.saturating_add(sample.calls);
         self.seen = now;
+    }
+
+    /// How much recent errors look like a change rather than noise: from 0 to 1.
+    fn change(&self) -> f64 {
+        let signal = self.bias.abs() / self.spread;
+        if signal.is_finite() {
+            signal.min(1.0).powi(POWER)
+        } else {
+            0.0
+        }
     }
 
     /// Changes the reference to another prediction: the expectation for this place stays, whatever was measured elsewhere.
@@ -150,6 +192,8 @@ pub struct Sample {
     pub actual: Millis,
     /// The number of calls since the last observation.
     pub calls: u64,
+    /// Of how many calls `actual` is a mean; counts as `calls` if it is more. A typical time of the last ten calls says no more of a thousand.
+    pub effective: u64,
 }
 
 impl Sample {
@@ -289,6 +333,7 @@ mod tests {
             predicted: Millis::new(predicted),
             actual: Millis::new(actual),
             calls,
+            effective: calls.min(FEW),
         }
     }
 
@@ -333,6 +378,45 @@ mod tests {
         }
         let predicted = 10.0 * factor(&known, 10.0);
         assert!((predicted / 18.0 - 1.0).abs() < 0.15, "{predicted}");
+    }
+
+    #[test]
+    fn calls_that_differ_widely_are_told_from_a_place_that_changed() {
+        // The typical time of the last ten calls, of which each takes from a fifth to five times as long; thirty calls between two reports.
+        let (mut corrected, mut reported, mut changed) = (0.0, 0.0, 0.0);
+        for seed in 0..20 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let (mut known, mut typical, mut calls) = (table(1), 0.0, 0);
+            let mut report = |usual: f64| {
+                for _ in 0..30 {
+                    let one = usual * rng.random_range(-1.6_f64..1.6).exp();
+                    typical = follow(typical, one, calls);
+                    calls += 1;
+                }
+                known.observe(&1, &sample(10.0, typical, 30), NOW, 0.1);
+                (factor(&known, 10.0).ln(), (typical / 10.0).ln())
+            };
+            let reports: Vec<(f64, f64)> = (0..200).map(|_| report(10.0)).collect();
+            let swing = |of: fn(&(f64, f64)) -> f64| {
+                let pairs = reports[50..].windows(3);
+                pairs
+                    .map(|three| (of(&three[2]) - of(&three[0])).abs())
+                    .fold(0.0, f64::max)
+                    / 20.0
+            };
+            corrected += swing(|one| one.0);
+            reported += swing(|one| one.1);
+            // Five times as long from now on: most of it is known after some two hundred calls.
+            let before = reports[199].0;
+            let after = (0..7).map(|_| report(50.0).0).last().expect("seven");
+            changed += (after - before) / 20.0;
+        }
+        assert!(
+            corrected * 3.0 < reported,
+            "on average {corrected} of {reported}"
+        );
+        let changed = changed.exp();
+        assert!((3.0..7.0).contains(&changed), "{changed}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fdn_core::message::NodeStatus;
 use fdn_core::phases::PhaseTimes;
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClusterId, FormName, Millis, NodeId, StageName, Timestamp};
-use fdn_scheduling::residual::{Residual, Residuals, Sample, Terms};
+use fdn_scheduling::residual::{FEW, Residual, Residuals, Sample, Terms};
 
 use super::forms::{Variant, Variants, correction_key};
 use super::world::{Profiles, World};
@@ -87,9 +87,6 @@ impl NodeMeasurements {
 /// The highest weight of a node's new calls: the report is a typical time of recent calls, which more calls make no more reliable, and a
 /// node that counts wrongly must not outweigh all others.
 const WEIGHT_MAX: u64 = 100;
-/// How many calls a typical time is of ([`fdn_scheduling::residual::follow`]): a node that has just started has had fewer, and its first call says
-/// little about what is typical.
-const TYPICAL_OF: u64 = 10;
 
 /// A figure that one node reports.
 #[derive(Clone, Copy, Debug)]
@@ -102,21 +99,35 @@ pub(super) struct NodeFigure {
     pub(super) total: u64,
 }
 
+/// A figure of several nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MeanFigure {
+    /// The mean.
+    pub(super) value: f64,
+    /// The new calls behind it.
+    pub(super) calls: u64,
+    /// Of how many of these it is really a mean: each node's figure is of its last [`FEW`] calls.
+    pub(super) effective: u64,
+}
+
 impl NodeFigure {
+    /// A node that has just started has had few calls, and its first one says little about what is typical.
     fn weight(&self) -> f64 {
-        let known = self.total.min(TYPICAL_OF) as f64 / TYPICAL_OF as f64;
+        let known = self.total.min(FEW) as f64 / FEW as f64;
         self.calls.min(WEIGHT_MAX) as f64 * known
     }
 }
 
-/// Combines a figure that nodes report: the mean weighted by new calls (at most [`WEIGHT_MAX`] each, less for a node with fewer than [`TYPICAL_OF`]
-/// calls in all), with every figure clipped to within a factor of e of the median, so that a faulty node has little influence. Also returns the
-/// number of new calls. `None` without any calls.
-pub(super) fn robust_mean(mut fresh: Vec<NodeFigure>) -> Option<(f64, u64)> {
+/// Combines a figure that nodes report: the mean weighted by new calls (at most [`WEIGHT_MAX`] each, less for a node with fewer than [`FEW`]
+/// calls in all), with every figure clipped to within a factor of e of the median, so that a faulty node has little influence. `None` without any
+/// calls.
+pub(super) fn robust_mean(mut fresh: Vec<NodeFigure>) -> Option<MeanFigure> {
     fresh.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
-    let calls = fresh
-        .iter()
-        .fold(0_u64, |sum, one| sum.saturating_add(one.calls));
+    let count = |of: fn(&NodeFigure) -> u64| {
+        let counts = fresh.iter().map(of);
+        counts.fold(0_u64, u64::saturating_add)
+    };
+    let (calls, effective) = (count(|one| one.calls), count(|one| one.calls.min(FEW)));
     let all: f64 = fresh.iter().map(NodeFigure::weight).sum();
     let mut below = 0.0;
     let median = fresh.iter().find(|one| {
@@ -125,7 +136,11 @@ pub(super) fn robust_mean(mut fresh: Vec<NodeFigure>) -> Option<(f64, u64)> {
     });
     let (median, e) = (median?.value, std::f64::consts::E);
     let part = |one: &NodeFigure| one.value.clamp(median / e, median * e) * (one.weight() / all);
-    (all > 0.0).then(|| (fresh.iter().map(part).sum(), calls))
+    (all > 0.0).then(|| MeanFigure {
+        value: fresh.iter().map(part).sum(),
+        calls,
+        effective,
+    })
 }
 
 /// The measurements of a stage, by cluster index and form.
@@ -274,7 +289,7 @@ impl Learner {
                     cluster: cluster.id.clone(),
                     form: form.clone(),
                 };
-                let Some((actual, calls)) = robust_mean(self.fresh(&place, told)) else {
+                let Some(actual) = robust_mean(self.fresh(&place, told)) else {
                     continue;
                 };
                 // Forms may differ by more than a correction can express, so each is compared with the expectation of its own manifest.
@@ -282,8 +297,9 @@ impl Learner {
                 let work = of.or_else(|| Some(profiles.get(&stage.name)?.work));
                 let sample = Sample {
                     predicted: cluster.speed.time(work.unwrap_or(Millis::ZERO)),
-                    actual: Millis::new(actual),
-                    calls,
+                    actual: Millis::new(actual.value),
+                    calls: actual.calls,
+                    effective: actual.effective,
                 };
                 let factor = self.residuals.factor(&place, sample.predicted, now);
                 let corrected = sample.predicted * factor;

@@ -69,7 +69,7 @@ impl Sums {
     fn mean(self) -> MeasuredProfile {
         MeasuredProfile {
             work: Millis::new(self.work / self.calls),
-            mean_ratio: robust_mean(self.ratios).map(|(ratio, _)| ratio),
+            mean_ratio: robust_mean(self.ratios).map(|ratio| ratio.value),
             output: ByteSize::from_bytes((self.output / self.calls) as u64),
         }
     }

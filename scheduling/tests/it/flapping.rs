@@ -215,6 +215,7 @@ fn learning(seed: u64) -> (f64, f64, usize, f64) {
                 predicted: work(group),
                 actual: work(group) * real[group][place.get()] * noise,
                 calls: (world.rates[group] * 5.0) as u64,
+                effective: residual::FEW,
             };
             known.observe(&(group, place.get()), &sample, now, 0.1);
         }

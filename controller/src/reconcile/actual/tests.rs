@@ -140,7 +140,7 @@ fn a_node_counts_by_its_new_calls_and_a_broken_one_says_little() {
         learn(&mut learner, &nodes);
     }
     let known = factors(&learner, &[named("n-1", 0, 8.0)]);
-    assert!((known[0] - 1.0).abs() < 0.001, "{known:?}");
+    assert!((known[0] - 1.0).abs() < 0.002, "{known:?}");
     // One that was slow long ago and has no calls any more counts no more.
     let mut learner = Learner::new(10);
     learn(&mut learner, &[named("n-2", 500, 998.0)]);
