@@ -12,12 +12,10 @@ use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 
 use crate::call::{CallContext, GuestRequestBody, RequestBody, ResourceGuard, Shared};
 use crate::error::CallError;
+use crate::frames;
 use crate::function::Function;
 use crate::outbound::Hooks;
 use crate::state::{FIRST_SLICE, GuestState, HOSTCALL_FUEL, MAX_HANDLES, Termination};
-
-/// How many frames of a guest's stack a log line names.
-const FRAMES: usize = 6;
 
 /// An instantiated component with its memory.
 pub(crate) struct Instance {
@@ -276,20 +274,10 @@ fn describe(error: &wasmtime::Error) -> String {
         error.root_cause().to_string()
     };
     if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
-        let names: Vec<String> = backtrace
-            .frames()
-            .iter()
-            .take(FRAMES)
-            .map(|frame| {
-                frame.func_name().map_or_else(
-                    || format!("function {}", frame.func_index()),
-                    ToOwned::to_owned,
-                )
-            })
-            .collect();
+        let names = frames::names(backtrace);
         if !names.is_empty() {
             text.push_str(" in ");
-            text.push_str(&names.join(", called by "));
+            text.push_str(&names);
         }
     }
     text

@@ -13,6 +13,7 @@ pub mod call;
 pub mod compile;
 mod engine;
 mod error;
+mod frames;
 mod function;
 mod guest;
 mod heavy;

@@ -23,8 +23,9 @@ pub const PROBE_HEADER: &str = "x-fdn-probe";
 
 /// The authority of the probe call; `.invalid` never resolves (RFC 6761).
 const PROBE_HOST: &str = "probe.invalid";
-/// How many lines of the function's output a failed probe quotes.
-const LOG_LINES: usize = 10;
+/// How many lines of the function's output a failed probe quotes: JavaScript writes an error above its stack, with some lines of the
+/// engine below.
+const LOG_LINES: usize = 20;
 
 /// The result of a probe that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -141,6 +141,39 @@ pub fn trapping() -> Vec<u8> {
     handler("(unreachable)", b"")
 }
 
+/// Traps as a panic in Rust does: many functions lie between its place and the trap. Their names are a compiler's.
+#[must_use]
+pub fn panicking() -> Vec<u8> {
+    // The outermost first.
+    const STACK: [&str; 14] = [
+        "_ZN8function6answer17h298c66fcaa0d3064E",
+        "_RNvNtCs9pv848UzQwQ_4core6option13unwrap_failed",
+        "_RNvNtCs9pv848UzQwQ_4core9panicking5panic",
+        "_RNvNtCs9pv848UzQwQ_4core9panicking9panic_fmt",
+        "_RNvCsfLfy6EI15iL_7___rustc17rust_begin_unwind",
+        "_RINvNtNtCshXfaRvt2tfW_3std3sys9backtrace26___rust_end_short_backtraceNCNvNtB6_9panicking13panic_handler0zEB6_",
+        "_RNCNvNtCshXfaRvt2tfW_3std9panicking13panic_handler0B5_",
+        "_RNvNtCshXfaRvt2tfW_3std9panicking15panic_with_hook",
+        "_RNvCsfLfy6EI15iL_7___rustc10rust_panic",
+        "_RNvCsfLfy6EI15iL_7___rustc18___rust_start_panic",
+        "_RNvCsfLfy6EI15iL_7___rustc12___rust_abort",
+        "_RNvNtCshXfaRvt2tfW_3std7process5abort",
+        "_RNvNtNtNtNtCshXfaRvt2tfW_3std3sys3pal4wasi7helpers14abort_internal",
+        "abort",
+    ];
+    let (place, trap) = (STACK[0], STACK[STACK.len() - 1]);
+    let calls: String = STACK
+        .windows(2)
+        .map(|pair| format!("(func ${} (call ${}))\n", pair[0], pair[1]))
+        .collect();
+    Module {
+        handle: &format!("(call ${place})"),
+        more: &format!("{calls}(func ${trap} (unreachable))"),
+        ..Module::default()
+    }
+    .build()
+}
+
 /// Sends the head and a piece of the body, then traps.
 #[must_use]
 pub fn trapping_midway() -> Vec<u8> {

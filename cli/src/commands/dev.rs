@@ -2,19 +2,18 @@
 //!
 //! [`crate::dev`] decides what to do; this module adds the watcher, the clock, the build, the deployment and the log stream.
 
-use std::collections::BTreeMap;
+mod function;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fdn_core::api::DeployResponse;
-use fdn_core::{AppName, DurationMs, ErrorCode, SecretName};
+use fdn_core::AppName;
+use fdn_core::api::{DeployResponse, LogLine};
 use fdn_service::signal;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use indicatif::ProgressBar;
-use reqwest::multipart::Form;
 use tokio::signal::unix::{SignalKind, signal as listen};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -22,23 +21,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::deploy::{self, DeployReport};
 use super::logs::{LogReader, StreamEvent, format_line};
-use super::{target, wait};
+use super::target;
 use crate::args::{ConnectArgs, DevArgs};
-use crate::artifact::Artifact;
 use crate::client::{Client, LOG_IDLE};
 use crate::config::ConfigStore;
 use crate::console::Console;
-use crate::dev::build::{Build, Built};
-use crate::dev::sources::{self, Sources};
+use crate::dev::build::Built;
+use crate::dev::places;
+use crate::dev::sources::Sources;
 use crate::dev::watch::Watch;
 use crate::dev::{Action, Event, FED_MAX, Machine};
 use crate::environment::Environment;
 use crate::error::{CliError, render};
-use crate::function::{FunctionFolder, MANIFEST};
+use crate::function::FunctionFolder;
 use crate::target::Target;
+use function::{Completion, Function};
 
-/// How long a deployment may take until every node is ready.
-const DEPLOY: DurationMs = DurationMs::from_secs(120);
 /// The most pieces of the log stream that wait to be printed.
 const PIECES: usize = 64;
 /// How long to wait for a terminated build; its processes are killed before that.
@@ -102,92 +100,6 @@ fn network(connect: &ConnectArgs, env: &Environment) -> Result<ConnectArgs, CliE
     }
 }
 
-/// The function, and where it is deployed.
-struct Function {
-    path: PathBuf,
-    build: Option<String>,
-    component: Option<PathBuf>,
-    secrets: BTreeMap<SecretName, String>,
-    client: Client,
-    colors: bool,
-    app: AppName,
-}
-
-/// The result of an asynchronous activity.
-enum Completion {
-    Read(std::io::Result<Sources>),
-    Built(Result<Built, CliError>),
-    /// The controller has accepted or rejected the version.
-    Sent(Result<DeployResponse, CliError>),
-    /// All nodes serve the version, or the wait failed.
-    Ready(Result<(), CliError>),
-}
-
-impl Function {
-    async fn read(self: Arc<Self>) -> Completion {
-        let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || sources::read(&path)).await;
-        Completion::Read(read.unwrap_or_else(|error| Err(std::io::Error::other(error))))
-    }
-
-    async fn build(
-        self: Arc<Self>,
-        stop: CancellationToken,
-        notes: mpsc::Sender<String>,
-    ) -> Completion {
-        let command = match &self.build {
-            Some(command) => Ok(command.clone()),
-            // Determined each time, since the build command itself may have changed.
-            None => FunctionFolder::open(&self.path).and_then(|folder| folder.build()),
-        };
-        Completion::Built(match command {
-            Ok(command) => Build::new(&command, &self.path, self.colors)
-                .run(&stop, |text| drop(notes.try_send(text)))
-                .await
-                .map_err(|error| self.failed(&error.to_string())),
-            Err(error) => Err(error),
-        })
-    }
-
-    async fn send(self: Arc<Self>) -> Completion {
-        Completion::Sent(self.sent().await)
-    }
-
-    async fn sent(&self) -> Result<DeployResponse, CliError> {
-        let folder = FunctionFolder::open(&self.path)?;
-        let component = match &self.component {
-            Some(file) => file.clone(),
-            None => folder.component()?,
-        };
-        let artifact = Artifact::of(&component)?;
-        let manifest = Some(self.path.join(MANIFEST)).filter(|path| path.is_file());
-        let manifest = deploy::manifest(manifest.as_deref(), &artifact)?;
-        let bar = ProgressBar::hidden();
-        let form = deploy::form(Form::new(), manifest, self.secrets.clone(), artifact, &bar)?;
-        self.client.deploy(&self.app, None, form).await
-    }
-
-    async fn ready(
-        self: Arc<Self>,
-        sent: DeployResponse,
-        notes: mpsc::Sender<String>,
-    ) -> Completion {
-        // If the channel is full, the note is dropped: many notes say the same.
-        let told = |text: String| drop(notes.try_send(text));
-        let (app, revision) = (&sent.app, sent.revision);
-        let ready = wait::follow(&self.client, app, revision, DEPLOY, told, |_, _| {});
-        Completion::Ready(ready.await.map(drop))
-    }
-
-    fn failed(&self, reason: &str) -> CliError {
-        CliError::File {
-            path: self.path.clone(),
-            reason: reason.to_owned(),
-            code: ErrorCode::BadRequest,
-        }
-    }
-}
-
 /// The state of the running command.
 struct Dev {
     function: Arc<Function>,
@@ -215,6 +127,8 @@ struct Dev {
     /// The task that reads the log stream, once something is deployed.
     follower: Option<JoinHandle<()>>,
     deployed: Option<DeployResponse>,
+    /// The sources of what is deployed.
+    deployed_sources: Option<Sources>,
     /// A single future for the whole time: a signal between two futures would be lost.
     stop: BoxFuture<'static, std::io::Result<&'static str>>,
 }
@@ -243,6 +157,7 @@ impl Dev {
             lines: mpsc::channel(PIECES),
             follower: None,
             deployed: None,
+            deployed_sources: None,
             stop: Box::pin(stop()),
         })
     }
@@ -409,13 +324,19 @@ impl Dev {
                 self.sending = false;
                 self.follow(&answer.app);
                 self.deployed = Some(answer.clone());
+                self.deployed_sources.clone_from(&self.built);
                 let (function, notes) = (Arc::clone(&self.function), self.notes.0.clone());
                 self.work.push(Box::pin(function.ready(answer, notes)));
                 None
             }
             Completion::Sent(Err(error)) => {
                 self.sending = false;
-                console.note(render(&error).trim_end());
+                let mut text = render(&error);
+                // The reason may be what the function wrote when it was probed.
+                if let Some(built) = &self.built {
+                    text = places::with_source_lines(&text, &self.function.path, built);
+                }
+                console.note(text.trim_end());
                 Some(Event::Deployed(false))
             }
             Completion::Ready(Ok(())) => {
@@ -508,12 +429,26 @@ impl Dev {
         }));
     }
 
+    /// A line of the log, and below it the source line that it points at.
+    fn log_line(&self, line: &LogLine, console: &Console) -> String {
+        let text = format_line(line, console);
+        let deployed = self.deployed.as_ref();
+        let source = deployed
+            .filter(|deployed| deployed.version == line.version)
+            .zip(self.deployed_sources.as_ref())
+            .and_then(|(_, sources)| places::source_line(&line.text, &self.function.path, sources));
+        match source {
+            Some(source) => format!("{text}    {}\n", console.paint("2", &source)),
+            None => text,
+        }
+    }
+
     fn show_logs(&self, event: &StreamEvent, console: &mut Console) -> Result<(), CliError> {
         match event {
             StreamEvent::Lines(lines) => {
                 let text: String = lines
                     .iter()
-                    .map(|line| format_line(&line.line, console))
+                    .map(|line| self.log_line(&line.line, console))
                     .collect();
                 console.print(&text)
             }

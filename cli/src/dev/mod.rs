@@ -9,9 +9,10 @@
 //!
 //! Sources are compared by content, so that a build that writes the same files again, or an editor that saves without a change,
 //! has no effect. A change during a build or a deployment is built afterwards, unless builds repeatedly change their own sources.
-//! [`watch`] watches folders, [`sources`] reads one, [`build`] runs a build.
+//! [`watch`] watches folders, [`sources`] reads one, [`build`] runs a build, [`places`] finds the source lines that output points at.
 
 pub mod build;
+pub mod places;
 pub mod sources;
 pub mod watch;
 

@@ -32,6 +32,20 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// The text of a file, if it still is what was read in this folder. Blocks.
+    #[must_use]
+    pub fn text(&self, folder: &Path, name: &Path) -> Option<String> {
+        let digest = self.files.get(name)?;
+        let path = folder.join(name);
+        let metadata = path.metadata().ok()?;
+        if !metadata.is_file() || metadata.len() > READ_MAX {
+            return None;
+        }
+        let content = std::fs::read(path).ok()?;
+        let same = Digest::of(&content) == *digest;
+        same.then(|| String::from_utf8(content).ok()).flatten()
+    }
+
     /// The files that differ between the two.
     #[must_use]
     pub fn changed_files<'a>(&'a self, other: &'a Self) -> Vec<&'a Path> {

@@ -1,11 +1,18 @@
 //! `fdn dev` against a fake controller.
 
+use fdn_core::api::{LogLine, LogStream};
+use fdn_core::{ErrorCode, InstanceId, Timestamp};
 use fdn_testkit::components;
 use fdn_testkit::process::{Process, Program};
 use fdn_testkit::wait;
 use rustix::process::Signal;
+use uuid::Uuid;
 
-use crate::support::{Fake, Home, Reply, sample};
+use crate::support::{End, Fake, Home, Reply, sample};
+
+const SOURCE: &str = "def handle():\n    raise ValueError(\"no\")\n";
+const FRAME: &str = "File \"/0/app.py\", line 2, in handle";
+const SOURCE_LINE: &str = "    app.py:2: raise ValueError(\"no\")\n";
 
 /// Starts the command in a folder whose build is a script.
 fn start(home: &Home, fake: &Fake, build: &str) -> Process {
@@ -67,6 +74,53 @@ async fn what_no_node_serves_yet_is_deployed_all_the_same() {
     .await;
     let last = ended(&mut dev, Signal::INT).await;
     assert_eq!(last, "ended; hello v3 stays deployed (fdn delete hello)");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_names_a_place_is_shown_with_its_source() {
+    let line = |version, at| {
+        let line = LogLine {
+            at: Timestamp(at),
+            app: sample::parse("hello"),
+            function: sample::parse("hello"),
+            version: sample::version(version),
+            node: sample::parse("eu-west-1"),
+            instance: InstanceId::from_uuid(Uuid::from_u128(1)),
+            request: "r".into(),
+            stage: None,
+            stream: LogStream::Stderr,
+            text: FRAME.into(),
+        };
+        serde_json::to_string(&line).expect("a line")
+    };
+    // The version before the deployed one was built from other sources.
+    let lines = vec![line(2, 1000), line(3, 2000)];
+    let fake = Fake::start(move |request, _| match request.path.as_str() {
+        "/v1/apps/hello/versions" => Reply::json(&sample::deployed("hello")),
+        path if path.starts_with("/v1/apps/hello/logs") => Reply::Lines(lines.clone(), End::Well),
+        _ => Reply::Silence,
+    })
+    .await;
+    let home = Home::new();
+    home.file("f/app.py", SOURCE);
+    let mut dev = start(&home, &fake, "true");
+    says(&dev, &format!("v3 {FRAME}\n{SOURCE_LINE}")).await;
+    assert_eq!(dev.log().matches(SOURCE_LINE).count(), 1, "{}", dev.log());
+    ended(&mut dev, Signal::INT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_fails_its_probe_is_refused_with_the_source() {
+    let fake = Fake::start(|_, _| {
+        let said = format!("its last output:\n  {FRAME}\nValueError: no");
+        Reply::problem(ErrorCode::UploadProbeFailed, &said)
+    })
+    .await;
+    let home = Home::new();
+    home.file("f/app.py", SOURCE);
+    let mut dev = start(&home, &fake, "true");
+    says(&dev, &format!("{FRAME}\n{SOURCE_LINE}ValueError: no\n")).await;
+    ended(&mut dev, Signal::INT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

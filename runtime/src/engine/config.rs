@@ -45,7 +45,8 @@ fn common() -> Config {
         // Function names say more about a trap than offsets do, and the address map takes a fifth of a compiled file.
         .generate_address_map(false)
         .native_unwind_info(false)
-        .wasm_backtrace_max_frames(NonZeroUsize::new(16));
+        // A panic in Rust takes more than a dozen itself.
+        .wasm_backtrace_max_frames(NonZeroUsize::new(32));
     config
 }
 

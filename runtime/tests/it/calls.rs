@@ -149,6 +149,16 @@ async fn a_guest_may_go_on_after_its_answer() {
 }
 
 #[tokio::test]
+async fn a_trap_of_a_panic_names_where_it_happened() {
+    let panicked = call(&components::panicking(), context()).await;
+    let place = "executed in core::option::unwrap_failed, called by function::answer, called by ";
+    assert!(
+        matches!(&panicked, Err(CallError::Trapped { reason }) if reason.contains(place)),
+        "{panicked:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_guest_that_fails_before_anything_was_sent_is_a_clean_error() {
     let trapped = call(&components::trapping(), context()).await;
     assert!(

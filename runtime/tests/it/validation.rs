@@ -174,7 +174,8 @@ async fn a_failed_probe_quotes_what_the_function_said() {
         response: ByteSize::from_bytes(1),
         ..generous()
     };
-    let component = components::logging("cannot find the moon\n", "");
+    let said = format!("cannot find the moon{}", "\nf@moon.js:1:2".repeat(15));
+    let component = components::logging(&format!("{said}\n"), "");
     let error = judge_with(
         folder.path(),
         &component,
@@ -188,7 +189,7 @@ async fn a_failed_probe_quotes_what_the_function_said() {
     assert!(
         error
             .to_string()
-            .ends_with("its last output:\ncannot find the moon"),
+            .ends_with(&format!("its last output:\n{said}")),
         "{error}"
     );
 }

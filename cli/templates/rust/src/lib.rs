@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use wasip2::cli::stdout;
+use wasip2::cli::{stderr, stdout};
 use wasip2::exports::http::incoming_handler::Guest;
 use wasip2::http::types::{
     ErrorCode, Fields, IncomingRequest, Method, OutgoingBody, OutgoingResponse, ResponseOutparam,
@@ -17,6 +17,7 @@ wasip2::http::proxy::export!(Function);
 
 impl Guest for Function {
     fn handle(request: IncomingRequest, response_out: ResponseOutparam) {
+        std::panic::set_hook(Box::new(|panic| log_panic(&panic.to_string())));
         let (status, text) = match request.method() {
             Method::Get | Method::Head => (200, "hello, world\n".to_owned()),
             Method::Post => match body_of(&request) {
@@ -46,6 +47,11 @@ fn body_of(request: &IncomingRequest) -> std::io::Result<Vec<u8>> {
 /// One line for `fdn logs {{name}}`. (With the target wasm32-wasip2, `println!` does the same.)
 fn log(line: &str) {
     let _ = stdout::get_stdout().write_all(line.as_bytes());
+}
+
+/// Where and why a panic happened, for `fdn logs {{name}}`. (With the target wasm32-wasip2, the standard library would say it, too.)
+fn log_panic(text: &str) {
+    let _ = stderr::get_stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Sends the answer. The caller may have gone meanwhile; then there is nobody left to tell.
