@@ -2,7 +2,7 @@
 //!
 //! What will be created is remembered under the set's name before the first change, and only if nobody else has changed the set since it was read. So
 //! whatever happens on the way, a later apply knows what this one has made; and of two that begin at the same time and change what the set consists
-//! of, one changes nothing.
+//! of, one changes nothing. What the controller refuses to create is no longer remembered then.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ pub async fn run(
     let mut first: BTreeSet<Item> = known.items.intersection(&remembered).cloned().collect();
     first.extend(there.into_iter().chain(created(&report.changes)));
     remembered.extend(report.left.iter().chain(&report.named).cloned());
-    bounded(remembered.len().max(first.len()))?;
+    bounded(remembered.len(), first.len())?;
     if args.dry_run {
         return console.report(args.output.output, &report);
     }
@@ -73,13 +73,23 @@ pub async fn run(
     )
     .await?;
     let people = matches!(args.output.output, Format::Table | Format::Wide);
-    make(
+    let (done, made) = make(
         &client,
         (&scope, &declared),
         &report.changes,
         (&mut *console, people),
     )
-    .await?;
+    .await;
+    if let Err(error) = made {
+        let missing = not_created(&report.changes, done, &error);
+        if !missing.is_empty() {
+            let kept: BTreeSet<Item> = first.difference(&missing).cloned().collect();
+            let made = "not all changes were made";
+            // Whether this succeeds or not, the command ends with the refusal.
+            drop(remember(&client, &scope, (&kept, tag), console, made).await);
+        }
+        return Err(error);
+    }
     if remembered != first {
         let made = "all changes were made";
         remember(&client, &scope, (&remembered, tag), console, made).await?;
@@ -94,6 +104,26 @@ fn created(changes: &[Change]) -> impl Iterator<Item = Item> {
         .filter(|change| change.action == Action::Create);
     // Rules of apps are no items of their own.
     new.filter_map(|change| change.item.parse().ok())
+}
+
+/// The items that the refused change after the first `done`, and those that follow it, would have created. None if it is not known what became of
+/// that change, as without an answer: whatever may be there is remembered.
+fn not_created(changes: &[Change], done: usize, error: &CliError) -> BTreeSet<Item> {
+    if !matches!(error, CliError::Problem(problem) if problem.status < 500) {
+        return BTreeSet::new();
+    }
+    let (made, left) = changes.split_at(done);
+    let mut missing: BTreeSet<Item> = created(left).collect();
+    for change in made {
+        // These were sent along with a new app, before their own change.
+        if let Step::Deploy { app, secrets, .. } = &change.step {
+            missing.retain(|item| match item {
+                Item::Secret(of, name) => of != app || !secrets.contains_key(name),
+                _ => true,
+            });
+        }
+    }
+    missing
 }
 
 /// Stores the items of the set, if it still has this entity tag, and returns the new tag; `done` says what the command has changed until then.
@@ -113,13 +143,13 @@ async fn remember(
     })
 }
 
-/// Makes the changes.
+/// Makes the changes, until one fails. Returns how many were made.
 async fn make(
     client: &Client,
     (scope, declared): (&Scope, &Declarations),
     changes: &[Change],
     (console, people): (&mut Console, bool),
-) -> Result<(), CliError> {
+) -> (usize, Result<(), CliError>) {
     for (done, change) in changes.iter().enumerate() {
         let todo = match execute(client, scope, change).await {
             Ok(todo) => todo,
@@ -130,7 +160,7 @@ async fn make(
                     change.item,
                     place(declared, change)
                 ));
-                return Err(error);
+                return (done, Err(error));
             }
         };
         if people {
@@ -140,16 +170,22 @@ async fn make(
             }
         }
     }
-    Ok(())
+    (changes.len(), Ok(()))
 }
 
-/// Rejects more items than can be remembered, before any is created.
-fn bounded(count: usize) -> Result<(), CliError> {
-    if count <= ITEMS_MAX {
+/// Rejects more items than can be remembered, before any is created: those that the set will consist of, and, while they take the place of others,
+/// both `together`.
+fn bounded(count: usize, together: usize) -> Result<(), CliError> {
+    let advice = if count > ITEMS_MAX {
+        "apply these files in parts, each with a --set of its own"
+    } else if together > ITEMS_MAX {
+        "first take away old ones, with --prune and files that declare fewer new ones"
+    } else {
         return Ok(());
-    }
+    };
+    let most = count.max(together);
     Err(CliError::Declared(format!(
-        "{count} things would be remembered, more than {ITEMS_MAX} cannot be in one set; apply these files in parts, each with a --set of its own"
+        "{most} things would be remembered, more than {ITEMS_MAX} cannot be in one set; {advice}"
     )))
 }
 
@@ -263,15 +299,65 @@ async fn only_tenant(client: &Client) -> Result<TenantRef, CliError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use fdn_core::Problem;
+    use fdn_service::secret::Secret;
+
     use super::*;
 
     #[test]
     fn more_than_can_be_remembered_is_refused() {
-        assert!(bounded(ITEMS_MAX).is_ok());
-        let told = bounded(ITEMS_MAX + 1).expect_err("too many").to_string();
-        assert!(
-            told.contains("10001 things") && told.contains("--set"),
-            "{told}"
-        );
+        assert!(bounded(ITEMS_MAX, ITEMS_MAX).is_ok());
+        for (count, together, advice) in [
+            (ITEMS_MAX + 1, ITEMS_MAX, "--set"),
+            (ITEMS_MAX, ITEMS_MAX + 1, "--prune"),
+        ] {
+            let told = bounded(count, together).expect_err("too many").to_string();
+            assert!(
+                told.contains("10001 things") && told.contains(advice),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_missing_is_forgotten() {
+        let item = |text: &str| text.parse::<Item>().expect("an item");
+        let secret = |name: &str| Change {
+            action: Action::Create,
+            item: format!("secret/a/{name}"),
+            diff: Vec::new(),
+            step: Step::Secret(
+                "a".parse().expect("app"),
+                name.parse().expect("name"),
+                Secret::new("value"),
+            ),
+        };
+        let deploy = Change {
+            action: Action::Create,
+            item: "app/a".to_owned(),
+            diff: Vec::new(),
+            step: Step::Deploy {
+                app: "a".parse().expect("app"),
+                artifact: "a.wasm".into(),
+                manifest: None,
+                secrets: BTreeMap::from([("SENT".parse().expect("name"), Secret::new("value"))]),
+            },
+        };
+        let changes = [deploy, secret("SENT"), secret("OTHER")];
+        let answered = |code| CliError::Problem(Box::new(Problem::new(code, "no")));
+        let refused = answered(ErrorCode::BadRequest);
+        let all = ["app/a", "secret/a/SENT", "secret/a/OTHER"].map(item);
+        assert_eq!(not_created(&changes, 0, &refused), BTreeSet::from(all));
+        // A secret that was sent along with its app is there.
+        let other = [item("secret/a/OTHER")];
+        assert_eq!(not_created(&changes, 1, &refused), BTreeSet::from(other));
+        for unknown in [
+            answered(ErrorCode::Internal),
+            CliError::Timeout("silent".to_owned()),
+        ] {
+            assert!(not_created(&changes, 0, &unknown).is_empty());
+        }
     }
 }

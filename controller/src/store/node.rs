@@ -42,22 +42,20 @@ pub async fn node_observe(
         created_by: None,
     };
     cluster_observe(connection, &cluster, seen.seen_at).await?;
-    // The opposite of the condition below: this row is first, since the status refers to it.
+    // The status refers to this row. One that is there is locked and stays as it is: what another controller writes of the node at the same time
+    // is committed before it is compared below.
     sqlx::query(
         "INSERT INTO nodes (id, cluster, gateway, admin, created_at) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (id) DO UPDATE SET cluster = excluded.cluster, gateway = excluded.gateway, admin = excluded.admin \
-         WHERE NOT EXISTS (SELECT 1 FROM node_status s WHERE s.node = $1 AND (s.seen_at > $5 OR (s.boot = $6 AND s.sequence > $7)))",
+         ON CONFLICT (id) DO UPDATE SET cluster = excluded.cluster WHERE 1 = 0",
     )
     .bind(status.node.as_str())
     .bind(status.cluster.as_str())
     .bind(status.gateway.to_string())
     .bind(status.admin.to_string())
     .bind(seen_at)
-    .bind(status.boot.to_string())
-    .bind(stored(status.sequence))
     .execute(&mut *connection)
     .await?;
-    sqlx::query(
+    let newer = sqlx::query(
         "INSERT INTO node_status (node, boot, sequence, status, seen_at) VALUES ($1, $2, $3, $4, $5) \
          ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, sequence = excluded.sequence, status = excluded.status, \
          seen_at = excluded.seen_at \
@@ -69,8 +67,18 @@ pub async fn node_observe(
     .bind(stored(status.sequence))
     .bind(to_json(status, "node_status.status")?)
     .bind(seen_at)
-    .execute(connection)
+    .execute(&mut *connection)
     .await?;
+    if newer.rows_affected() == 0 {
+        return Ok(());
+    }
+    sqlx::query("UPDATE nodes SET cluster = $2, gateway = $3, admin = $4 WHERE id = $1")
+        .bind(status.node.as_str())
+        .bind(status.cluster.as_str())
+        .bind(status.gateway.to_string())
+        .bind(status.admin.to_string())
+        .execute(connection)
+        .await?;
     Ok(())
 }
 

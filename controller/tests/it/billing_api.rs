@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use fdn_controller::app::billing::rounds::round;
 use fdn_controller::store::billing::budget::budget_upsert;
+use fdn_controller::store::billing::clock::clock_close;
 use fdn_core::billing::{
     Budget, BudgetAlert, BudgetSet, Day, Meter, Month, PriceList, Statement, StatementState,
     UsageView,
@@ -22,6 +23,7 @@ on_both!(
     what_was_sold_at_a_price_stays_sold_at_it,
     a_budget_alerts_once_for_each_threshold,
     what_the_end_of_a_month_spends_alerts_until_it_is_closed,
+    alerts_of_a_month_that_another_controller_closed_are_raised_once,
     whoever_a_budget_names_is_told_of_alerts_in_signed_words,
     what_fails_for_one_tenant_keeps_no_other_from_its_alerts,
 );
@@ -409,6 +411,29 @@ async fn what_the_end_of_a_month_spends_alerts_until_it_is_closed(backend: Backe
         round(state, later).await.expect("a round");
     }
     assert_eq!(alerts().await, [(month, 50), (month, 80)]);
+}
+
+async fn alerts_of_a_month_that_another_controller_closed_are_raised_once(backend: Backend) {
+    let rig = rig(backend).await;
+    let month = Month::of(fdn_service::now());
+    apply(&rig, &one_a_call()).await;
+    let put = rig.request(Method::PUT, "/v1/billing/budgets/all");
+    let _: Value = rig.json(put.json(&json!({ "limit": "10" }))).await;
+    let state = rig.controller.state();
+    round(state, fdn_service::now()).await.expect("a round");
+    send(&rig, 1, fdn_service::now(), &[1; 5]).await;
+    // What a controller leaves that stops right after it has closed the month.
+    let closed = clock_close(&mut state.store.read().await.expect("connected"), month).await;
+    assert!(closed.expect("the clock"), "the month was open");
+    // Another begins when the month after that is over, too.
+    let later = Timestamp(month.next().end().get() + 73 * 3_600_000);
+    for _ in 0..2 {
+        round(state, later).await.expect("a round");
+    }
+    let alerts: Vec<BudgetAlert> = rig.get("/v1/billing/alerts").await;
+    let found: Vec<_> = alerts.iter().map(|a| (a.month, a.threshold)).collect();
+    assert_eq!(found, [(month, 50)]);
+    assert_eq!(state.metrics.billing.alerts.get(), 1);
 }
 
 async fn whoever_a_budget_names_is_told_of_alerts_in_signed_words(backend: Backend) {

@@ -135,6 +135,56 @@ async fn nodes_and_what_they_said(backend: Backend) {
     assert_eq!(cluster_list(c).await.expect("read").len(), 1);
 }
 
+/// In PostgreSQL alone: SQLite has one writer at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_write_a_node_at_once_the_newer_status_has_its_place() {
+    let (_folder, store) = store(Backend::Postgres).await;
+    let seen = |cluster: &str, sequence| {
+        let mut status = node_at("eu-1", cluster, 53.35, -6.26);
+        status.sequence = sequence;
+        StatusRow {
+            status,
+            seen_at: Timestamp(sequence),
+        }
+    };
+    let (older, newer) = (seen("eu-west", 2), seen("us-east", 3));
+    let mut first = store.begin().await.expect("begun");
+    node_observe(&mut first, &seen("eu-west", 1))
+        .await
+        .expect("written");
+    first.commit().await.expect("committed");
+    let mut ahead = store.begin().await.expect("begun");
+    node_observe(&mut ahead, &newer).await.expect("written");
+    let behind = async {
+        let mut tx = store.begin().await.expect("begun");
+        node_observe(&mut tx, &older).await.expect("ignored");
+        tx.commit().await.expect("committed");
+    };
+    let ahead = async {
+        fdn_testkit::wait::until("the older to wait for the newer", async || {
+            let c = &mut *store.read().await.map_err(|e| e.to_string())?;
+            let waiting: i64 = sqlx::query_scalar(
+                "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+            )
+            .fetch_one(c)
+            .await
+            .map_err(|e| e.to_string())?;
+            if waiting == 1 {
+                Ok(())
+            } else {
+                Err(format!("{waiting} wait"))
+            }
+        })
+        .await;
+        ahead.commit().await.expect("committed");
+    };
+    tokio::join!(behind, ahead);
+    let c = &mut *store.read().await.expect("connected");
+    let place = node_place(c, &newer.status.node).await.expect("read");
+    assert_eq!(place.0.as_str(), "us-east");
+    assert_eq!(node_status_list(c).await.expect("read"), [newer]);
+}
+
 async fn only_statuses_that_were_written_since_are_read_again(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");

@@ -51,18 +51,16 @@ pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-/// Runs one round. What fails for one tenant keeps no other from a statement or an alert.
+/// Runs one round. What fails for one tenant keeps no other from a statement or an alert of the same month; later months wait until all have theirs.
 ///
 /// # Errors
 /// When the store fails; what was done until then is kept.
 pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
-    // Read before a month is closed: what came since the last round counts for its budgets too.
-    let open = clock_get(&mut *state.store.read().await?).await?;
     if book(state, now).await? {
         close(state, now).await?;
     }
     let issued = issue(state, now).await;
-    alert(state, open, now).await?;
+    alert(state, now).await?;
     unowned(state).await?;
     issued
 }
@@ -113,7 +111,8 @@ async fn begin(state: &State, now: Timestamp) -> Result<(), Error> {
     })
 }
 
-/// Issues the statements of closed months. Their sums never change, so it does not matter when, or by which controller.
+/// Issues the statements of closed months and raises their last alerts. Their sums never change, so it does not matter when, or by which controller:
+/// what one that stopped has left undone, the next one does.
 async fn issue(state: &State, now: Timestamp) -> Result<(), Error> {
     for _ in 0..STEPS {
         let mut connection = state.store.read().await?;
@@ -129,9 +128,14 @@ async fn issue(state: &State, now: Timestamp) -> Result<(), Error> {
                 failed = Some(failure);
             }
         }
-        // The next round tries again: the month is not done before all have their statements.
+        // Usage came until the month was closed: this is the first look at all of it.
+        let alerted = alert_month(state, month, now).await?;
+        // The next round tries again: the month is not done before all have their statements and alerts.
         if let Some(failure) = failed {
             return Err(failure);
+        }
+        if !alerted {
+            return Ok(());
         }
         in_transaction!(state.store, tx => Ok::<_, Error>(clock_issued(&mut tx, month).await?))?;
     }
@@ -159,26 +163,35 @@ async fn issue_statement(
     Ok(())
 }
 
-/// Raises the alerts of budgets whose thresholds the statement of this month, or of the month before if that was open, has reached, each once: usage
-/// of the last minutes of a month comes when the next one has begun. `open` was the first open month when the round began; if there was none, the
-/// month before waits for the next round.
-async fn alert(state: &State, open: Option<Month>, now: Timestamp) -> Result<(), Error> {
+/// Raises the alerts of the running month, and of the month before while that is open: usage of the last minutes of a month comes when the next one
+/// has begun. Before the first month is opened, the month before waits for a later round. Closed months get theirs with their statements ([`issue`]).
+async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
+    let open = clock_get(&mut *state.store.read().await?).await?;
     let running = Month::of(now);
     let before = Some(running.previous()).filter(|month| open.is_some_and(|open| *month >= open));
-    for tenant in budget_tenants(&mut *state.store.read().await?).await? {
-        for month in before.into_iter().chain([running]) {
-            if let Err(failure) = alert_tenant(state, tenant, month, now).await {
-                state.metrics.billing.failures.inc();
-                warn!(
-                    %tenant,
-                    %month,
-                    error = chain(&failure),
-                    "the budgets of a tenant cannot be checked; those of others are"
-                );
-            }
-        }
+    for month in before.into_iter().chain([running]) {
+        alert_month(state, month, now).await?;
     }
     Ok(())
+}
+
+/// Raises the alerts of budgets whose thresholds the statement of this month has reached, each once. Returns whether the budgets of all tenants could
+/// be checked.
+async fn alert_month(state: &State, month: Month, now: Timestamp) -> Result<bool, Error> {
+    let mut all = true;
+    for tenant in budget_tenants(&mut *state.store.read().await?).await? {
+        if let Err(failure) = alert_tenant(state, tenant, month, now).await {
+            all = false;
+            state.metrics.billing.failures.inc();
+            warn!(
+                %tenant,
+                %month,
+                error = chain(&failure),
+                "the budgets of a tenant cannot be checked; those of others are"
+            );
+        }
+    }
+    Ok(all)
 }
 
 async fn alert_tenant(
