@@ -185,11 +185,19 @@ impl Responder {
         if let Some(name) = self.respond_fast(packet, from, out) {
             return self.within_limits((packet, from, now), (Class::Name, name), out);
         }
-        let Some(reply) = self.reply(packet, from, Transport::Udp, seconds()) else {
+        let signed_at = seconds();
+        let Some((reply, session)) = self.unsigned_reply(packet, from, Transport::Udp, signed_at)
+        else {
             return false;
         };
         *out = reply.bytes;
-        reply.verified || self.within_limits((packet, from, now), (reply.class, reply.name), out)
+        let sent = reply.verified
+            || self.within_limits((packet, from, now), (reply.class, reply.name), out);
+        // As it is sent: truncated beyond a limit.
+        if let Some(mut session) = session.filter(|_| sent) {
+            session.sign(out, u64::from(signed_at));
+        }
+        sent
     }
 
     /// Whether an answer is sent; the one in `out` is truncated if the client is to retry over TCP.
@@ -230,13 +238,28 @@ impl Responder {
         transport: Transport,
         now: u32,
     ) -> Option<Reply> {
+        let (mut reply, session) = self.unsigned_reply(packet, from, transport, now)?;
+        if let Some(mut session) = session {
+            session.sign(&mut reply.bytes, u64::from(now));
+        }
+        Some(reply)
+    }
+
+    /// The answer to a packet, and the session that signs it if the request was signed. An answer that refuses a signature is complete.
+    fn unsigned_reply(
+        &self,
+        packet: &[u8],
+        from: SocketAddr,
+        transport: Transport,
+        now: u32,
+    ) -> Option<(Reply, Option<Session>)> {
         match wire::scan(packet) {
             Ok(scan) => {
                 let id = u16::from_be_bytes([packet[0], packet[1]]);
                 let sample = self.sample(id);
-                let mut session = match self.session(packet, &scan, (transport, now)) {
+                let session = match self.session(packet, &scan, (transport, now)) {
                     Ok(session) => session,
-                    Err(denied) => return Some(denied),
+                    Err(denied) => return Some((denied, None)),
                 };
                 let context = RequestContext {
                     packet,
@@ -254,16 +277,13 @@ impl Responder {
                 if transport.is_encrypted() && scan.edns.as_ref().is_some_and(|e| e.padded) {
                     wire::pad(&mut reply.bytes);
                 }
-                if let Some(session) = &mut session {
-                    session.sign(&mut reply.bytes, u64::from(now));
-                }
                 if let Some(sample) = sample {
                     let code = ResponseCode::from(0, reply.bytes[3] & 0x0f);
                     let question = (&packet[scan.question.clone()], context.client());
                     let note = context.note.and_then(OnceCell::into_inner);
                     self.record_sample(&sample, question, (code, transport), note);
                 }
-                Some(reply)
+                Some((reply, session))
             }
             Err(Reject::Drop) => {
                 self.metrics.ignored();
@@ -276,7 +296,7 @@ impl Responder {
                 if transport.is_encrypted() && failure.padded {
                     wire::pad(&mut reply.bytes);
                 }
-                Some(reply)
+                Some((reply, None))
             }
         }
     }

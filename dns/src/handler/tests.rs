@@ -34,9 +34,8 @@ fn cluster(name: &str, gateways: u8, third: u8) -> ClusterSpec {
     }
 }
 
-/// An app `hello` bound for 192.0.2.0/24 to a cluster of `gateways` gateways; all other clients are sent to a cluster with one gateway.
-fn bench(gateways: u8) -> Bench {
-    let zone = ZoneData {
+fn zone() -> ZoneData {
+    ZoneData {
         name: "fn.test".parse().expect("zone"),
         servers: vec![(
             "ns1.fn.test".parse().expect("name"),
@@ -49,7 +48,11 @@ fn bench(gateways: u8) -> Bench {
         timers: [1, 2, 3],
         records: vec![],
         app_service: None,
-    };
+    }
+}
+
+/// An app `hello` bound for 192.0.2.0/24 to a cluster of `gateways` gateways; all other clients are sent to a cluster with one gateway.
+fn bench(gateways: u8) -> Bench {
     let bindings = vec![(
         "192.0.2.0/24".parse().expect("prefix"),
         "eu-west".parse().expect("cluster"),
@@ -73,7 +76,7 @@ fn bench(gateways: u8) -> Bench {
     };
     let registry = Registry::new();
     let metrics = Arc::new(Metrics::new(&registry).expect("metrics"));
-    let names = Names::new(&zone, &[table], Revision(2), true).expect("names");
+    let names = Names::new(&zone(), &[table], Revision(2), true).expect("names");
     let published = Arc::new(Published::new(names, None, Arc::clone(&metrics)));
     published.set_network(Arc::new(Network::new(&network)));
     let demand = Arc::new(Demand::new(100, Arc::clone(&metrics)));
@@ -439,6 +442,43 @@ fn a_transfer_that_is_refused_is_counted_once() {
         r#"fdn_dns_signed_requests_denied_total{reason="BADKEY"} 1"#,
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn who_signs_gets_a_signed_answer_beyond_a_limit_too() {
+    let name = Name::from_ascii("backup.fn.test.").expect("name");
+    let key = Arc::new(tsig::Key::new(&name, tsig::Algorithm::Sha256, b"secret"));
+    let keys = tsig::Keyring::new(vec![Arc::clone(&key)]);
+    let limiter = Limiter::new(limit::Limits {
+        names: 1,
+        zone: 0,
+        errors: 0,
+        total: 0,
+        burst: std::time::Duration::ZERO,
+        slip: 1,
+        ipv4_len: 24,
+        ipv6_len: 56,
+        exempt: vec![],
+        buckets: 64,
+    });
+    let responder = bench(1).responder.guarded(Guard {
+        limiter: Some(limiter),
+        transfers: Transfers::new(keys, &zone()),
+        ..Guard::default()
+    });
+    let question = query("hello.fn.test.", RecordType::A);
+    let mut packet = question.to_vec().expect("encoded");
+    let mut session = Session::begin(key);
+    session.sign(&mut packet, u64::from(seconds()));
+    let (from, now) = (SocketAddr::from(([192, 0, 2, 53], 4053)), Instant::now());
+    for truncated in [false, true] {
+        let mut out = Vec::new();
+        assert!(responder.datagram(&packet, from, now, &mut out));
+        assert_eq!(out[2] & 0x02 != 0, truncated);
+        let signature = wire::signature(&out).expect("it is signed");
+        let verified = session.answered_by(&signature, u64::from(seconds()));
+        assert_eq!(verified, Ok(()));
     }
 }
 

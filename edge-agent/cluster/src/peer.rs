@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::link::{CONNECTION_WINDOW, Links, Peer, WINDOW, unwelcome};
@@ -104,7 +105,28 @@ pub struct PeerConnection {
 
 /// Runs what belongs to a client's connection until that is closed: open requests would otherwise keep it until they have ended.
 #[derive(Clone, Debug)]
-pub struct UntilClosed(pub CancellationToken);
+pub struct UntilClosed {
+    closer: CancellationToken,
+    running: TaskTracker,
+}
+
+impl UntilClosed {
+    /// Until `closer` is cancelled.
+    #[must_use]
+    pub fn new(closer: CancellationToken) -> Self {
+        Self {
+            closer,
+            running: TaskTracker::new(),
+        }
+    }
+
+    /// Resolves once nothing of the connection runs any more, to be asked when its future has resolved: that does so as soon as no request can be
+    /// begun, for example because the other side takes no more, while open requests go on.
+    pub async fn ended(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+}
 
 impl<F> Executor<F> for UntilClosed
 where
@@ -112,8 +134,9 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        let closed = self.0.clone();
-        tokio::spawn(async move { closed.run_until_cancelled(future).await });
+        let closed = self.closer.clone();
+        self.running
+            .spawn(async move { closed.run_until_cancelled(future).await });
     }
 }
 
@@ -171,7 +194,7 @@ impl PeerDialer {
     ) -> Result<PeerConnection, PeerError> {
         let keep_alive = self.0.settings.timing.keep_alive.as_duration();
         let closer = self.0.stop.child_token();
-        let (sender, connection) = Builder::new(UntilClosed(closer.clone()))
+        let (sender, connection) = Builder::new(UntilClosed::new(closer.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)

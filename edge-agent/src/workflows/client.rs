@@ -404,7 +404,8 @@ async fn handshake(
     shown: Option<(Arc<Fleet>, String)>,
 ) -> Result<Sender, String> {
     let closer = CancellationToken::new();
-    let (sender, connection) = Builder::new(UntilClosed(closer.clone()))
+    let running = UntilClosed::new(closer.clone());
+    let (sender, connection) = Builder::new(running.clone())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)
@@ -423,12 +424,15 @@ async fn handshake(
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            ended = connection => {
-                if let Err(error) = ended {
-                    debug!(%error, "a connection to a gateway broke");
-                }
+        let ended = async {
+            if let Err(error) = connection.await {
+                debug!(%error, "a connection to a gateway broke");
             }
+            // A gateway that stops takes no more calls; those that are open go on, and a revocation ends them too.
+            running.ended().await;
+        };
+        tokio::select! {
+            () = ended => {}
             () = revoked => closer.cancel(),
         }
         open.dec();
@@ -446,4 +450,90 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use fdn_core::fleet::{FleetDesired, Revoked};
+    use fdn_core::{NodeId, Revision, Timestamp};
+    use fdn_testkit::wait;
+    use hyper::server::conn::http2;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioExecutor;
+    use tokio::io::DuplexStream;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A gateway that answers no call, and takes no more once `closing` is cancelled. Returns what tells of each call that arrives.
+    fn silent_gateway(io: DuplexStream, closing: CancellationToken) -> mpsc::UnboundedReceiver<()> {
+        let (arrived, arrivals) = mpsc::unbounded_channel();
+        let service = service_fn(move |_: Request<Incoming>| {
+            arrived.send(()).expect("the test listens");
+            std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
+        });
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let connection = builder.serve_connection(TokioIo::new(io), service);
+        tokio::spawn(async move {
+            tokio::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => drop(ended),
+                () = closing.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    drop(connection.await);
+                }
+            }
+        });
+        arrivals
+    }
+
+    #[tokio::test]
+    async fn a_revocation_ends_calls_that_are_open_to_a_gateway_that_takes_no_more() {
+        let folder = tempfile::tempdir().expect("folder");
+        let node: NodeId = "n-1".parse().expect("node");
+        let state = folder.path().to_owned();
+        let fleet = Fleet::open(state, node.clone(), TlsSettings::default()).expect("opened");
+        let fleet = Arc::new(fleet);
+        let open = IntGauge::new("open", "open connections").expect("a gauge");
+        let (here, there) = tokio::io::duplex(64 << 10);
+        let closing = CancellationToken::new();
+        let mut arrivals = silent_gateway(there, closing.clone());
+        let shown = Some((Arc::clone(&fleet), "ab".to_owned()));
+        let connecting = handshake(here, Duration::from_secs(3600), open.clone(), shown);
+        let mut sender = connecting.await.expect("connected");
+        let request = || {
+            let request = Request::post("http://gateway/").body(Full::<Bytes>::default());
+            request.expect("a request")
+        };
+        let call = tokio::spawn(sender.send_request(request()));
+        arrivals.recv().await.expect("the call arrives");
+        closing.cancel();
+        wait::until("the gateway to take no more", async || {
+            // The connection notices with the next call; this one is given up at once.
+            drop(sender.send_request(request()));
+            if sender.is_closed() {
+                Ok(())
+            } else {
+                Err("it does")
+            }
+        })
+        .await;
+        assert!(!call.is_finished(), "it goes on");
+        assert_eq!(open.get(), 1);
+        let revoked = FleetDesired {
+            revision: Revision(1),
+            revoked: vec![Revoked {
+                serial: "ab".to_owned(),
+                node,
+                expires_at: Timestamp(u64::MAX),
+            }],
+            ..FleetDesired::default()
+        };
+        assert!(fleet.apply(revoked).expect("kept"));
+        let ended = timeout(wait::PATIENCE, call).await.expect("it is cut");
+        assert!(ended.expect("no panic").is_err());
+        assert_eq!(open.get(), 0);
+    }
 }

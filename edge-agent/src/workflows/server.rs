@@ -329,17 +329,23 @@ async fn serve_requests(
         .keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive)
         .serve_connection(TokioIo::new(io), service);
-    tokio::pin!(connection);
+    let revoked = revocation(&fleet, &shown);
+    tokio::pin!(connection, revoked);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = connection.as_mut() => Some(ended),
+        () = revoked.as_mut() => None,
         () = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
-                ended = connection => ended,
-                () = stop.cancelled() => Ok(()),
+                ended = connection.as_mut() => Some(ended),
+                () = revoked.as_mut() => None,
+                () = stop.cancelled() => Some(Ok(())),
             }
         }
-        () = revocation(&fleet, &shown) => {
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
             connection.as_mut().graceful_shutdown();
             timeout(LAST, connection).await.unwrap_or(Ok(()))
         }

@@ -8,6 +8,8 @@ use fdn_core::{DurationMs, Timestamp};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_service::pki::Facts;
 use fdn_testkit::{components, wait};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use crate::peers_tls::{Authority, authority, certify};
 use crate::support::Network;
@@ -67,6 +69,8 @@ impl Two {
         let settings = |node, cluster| {
             let mut settings = secured(&network, node, cluster, &ca);
             settings.apps.warm_call = false;
+            // Longer than any call here runs.
+            settings.stop.grace = DurationMs::from_secs(60);
             settings
         };
         let eu_settings = settings("n-1", "eu-west");
@@ -91,9 +95,34 @@ impl Two {
         }
     }
 
-    /// The caller's certificate is revoked, which only us-east hears of.
-    fn revoke(&self) {
-        let fleet = FleetDesired {
+    /// Begins a call whose second stage takes long, and waits until that runs in us-east.
+    async fn call_slow(&self) -> JoinHandle<reqwest::Result<reqwest::Response>> {
+        let network = &self.network;
+        let functions = [
+            ("echo", components::echo(), false),
+            ("slow", components::sleeping(50_000), false),
+        ];
+        let mut wanted = desired(network, "slow", SLOW, &functions, &[("far", "us-east")]);
+        let functions = wanted.spec.iter_mut().flat_map(|spec| &mut spec.functions);
+        for function in functions {
+            function.manifest.timeout = DurationMs::from_secs(55);
+        }
+        deploy(network, "n-2", wanted).await;
+        let running = tokio::spawn(network.post(&self.eu, "slow", "/").body("x").send());
+        wait::until("the stage to run in us-east", async || {
+            let busy = "fdn_agent_calls_busy{node=\"n-2\"}";
+            match network.metric(&self.us, busy).await {
+                Some(calls) if calls > 0.0 => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        running
+    }
+
+    /// That the caller's certificate is revoked.
+    fn revocation(&self) -> Frame {
+        Frame::Fleet(FleetDesired {
             revision: self.network.next_revision(),
             revoked: vec![Revoked {
                 serial: self.serial.clone(),
@@ -103,8 +132,13 @@ impl Two {
             authorities: vec![self.ca.pem()],
             stage_calls: [("us-east".parse().expect("cluster"), vec![self.address])].into(),
             ..FleetDesired::default()
-        };
-        self.network.controller.tell_to("n-2", &Frame::Fleet(fleet));
+        })
+    }
+
+    /// The caller's certificate is revoked, which only us-east hears of.
+    fn revoke(&self) {
+        let revocation = self.revocation();
+        self.network.controller.tell_to("n-2", &revocation);
     }
 
     async fn stop(self) {
@@ -134,30 +168,40 @@ async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stage_that_runs_ends_soon_after_the_certificate_of_its_caller_is_revoked() {
     let two = Two::start().await;
-    let network = &two.network;
-    let functions = [
-        ("echo", components::echo(), false),
-        ("slow", components::sleeping(50_000), false),
-    ];
-    let mut wanted = desired(network, "slow", SLOW, &functions, &[("far", "us-east")]);
-    let functions = wanted.spec.iter_mut().flat_map(|spec| &mut spec.functions);
-    for function in functions {
-        function.manifest.timeout = DurationMs::from_secs(55);
-    }
-    deploy(network, "n-2", wanted).await;
-    let running = tokio::spawn(network.post(&two.eu, "slow", "/").body("x").send());
-    wait::until("the stage to run in us-east", async || {
-        let busy = "fdn_agent_calls_busy{node=\"n-2\"}";
-        match network.metric(&two.us, busy).await {
-            Some(calls) if calls > 0.0 => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
+    let running = two.call_slow().await;
     two.revoke();
     let answer = running.await.expect("no panic").expect("an answer");
     assert_ne!(answer.status(), 200, "the stage is lost");
     two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_at_a_node_that_stops_ends_as_soon_after_the_certificate_of_its_caller_is_revoked()
+{
+    let two = Two::start().await;
+    let running = two.call_slow().await;
+    let revocation = two.revocation();
+    let Two {
+        network,
+        eu,
+        us,
+        address,
+        ..
+    } = two;
+    let stopping = tokio::spawn(us.stop());
+    wait::until(
+        "us-east to take no more connections",
+        async || match TcpStream::connect(address).await {
+            Ok(_) => Err("it does"),
+            Err(_) => Ok(()),
+        },
+    )
+    .await;
+    network.controller.tell_to("n-2", &revocation);
+    let answer = running.await.expect("no panic").expect("an answer");
+    assert_ne!(answer.status(), 200, "the stage is lost");
+    stopping.await.expect("no panic");
+    eu.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
