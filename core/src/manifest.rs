@@ -3,16 +3,20 @@
 //! Parsed once, at the border; a [`Manifest`] in hand is valid. Unknown keys are refused, because a misspelt limit that is
 //! silently ignored is worse than an error.
 
+mod check;
+mod host;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::num::NonZeroU16;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::device::{GpuBounds, GpuRequest, RESERVED_PREFIXES, is_reserved};
-use crate::error::{Coded, ErrorCode, ParseError};
+pub use check::ManifestBounds;
+pub use host::AllowedHost;
+
+use crate::device::GpuRequest;
+use crate::error::{Coded, ErrorCode};
 use crate::form::FormManifest;
 use crate::id::{FunctionName, SecretName};
 use crate::resources::Resources;
@@ -55,96 +59,6 @@ impl RuntimeKind {
             Self::Wasm => true,
             Self::Docker => false,
         }
-    }
-}
-
-/// A host that a function may call: `api.example.com`, `api.example.com:8443`, or `*.example.com`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct AllowedHost {
-    name: String,
-    wildcard: bool,
-    port: Option<u16>,
-}
-
-impl AllowedHost {
-    /// Whether the entry allows a request to `host` (without port) on `port`. An entry without a port allows 80 and 443.
-    #[must_use]
-    pub fn covers(&self, host: &str, port: u16) -> bool {
-        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-        let name_fits = if self.wildcard {
-            host.strip_suffix(&self.name)
-                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
-        } else {
-            host == self.name
-        };
-        name_fits
-            && self
-                .port
-                .map_or(port == 80 || port == 443, |own| own == port)
-    }
-}
-
-impl fmt::Display for AllowedHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.wildcard {
-            f.write_str("*.")?;
-        }
-        f.write_str(&self.name)?;
-        match self.port {
-            Some(port) => write!(f, ":{port}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl FromStr for AllowedHost {
-    type Err = ParseError;
-
-    fn from_str(s: &str) -> Result<Self, ParseError> {
-        let error = || {
-            ParseError::new(
-                "allowed host",
-                s,
-                "a host name or *.domain, with an optional :port, and no scheme or path",
-            )
-        };
-        let (host, port) = match s.rsplit_once(':') {
-            Some((host, port)) => (host, Some(port.parse::<u16>().map_err(|_| error())?)),
-            None => (s, None),
-        };
-        let (name, wildcard) = match host.strip_prefix("*.") {
-            Some(rest) => (rest, true),
-            None => (host, false),
-        };
-        let plain = name.split('.').all(|l| {
-            !l.is_empty()
-                && l.len() <= 63
-                && l.bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-        });
-        if !plain || name.len() > 253 || port == Some(0) {
-            return Err(error());
-        }
-        Ok(Self {
-            name: name.to_ascii_lowercase(),
-            wildcard,
-            port,
-        })
-    }
-}
-
-impl TryFrom<String> for AllowedHost {
-    type Error = ParseError;
-
-    fn try_from(s: String) -> Result<Self, ParseError> {
-        s.parse()
-    }
-}
-
-impl From<AllowedHost> for String {
-    fn from(value: AllowedHost) -> String {
-        value.to_string()
     }
 }
 
@@ -233,49 +147,6 @@ impl Default for Manifest {
     }
 }
 
-/// The bounds that a network sets on manifests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ManifestBounds {
-    /// Largest `memory`.
-    pub memory: ByteSize,
-    /// Longest `timeout` and `cpu_time`.
-    pub timeout: DurationMs,
-    /// Largest `body_limit` and `response_limit`.
-    pub body: ByteSize,
-    /// Largest `reuse`.
-    pub reuse: u32,
-    /// Largest `concurrency`.
-    pub concurrency: u32,
-    /// The most environment variables and secrets together.
-    pub env_entries: usize,
-    /// The most bytes of all `env` values together.
-    pub env_size: ByteSize,
-    /// The most allowed hosts.
-    pub allowed_hosts: usize,
-    /// The most `[[forms]]` tables, i.e. forms besides the first.
-    pub forms: usize,
-    /// The bounds of the `[gpu]` table.
-    pub gpu: GpuBounds,
-}
-
-impl Default for ManifestBounds {
-    fn default() -> Self {
-        Self {
-            memory: ByteSize::from_mib(2048),
-            timeout: DurationMs::from_secs(900),
-            body: ByteSize::from_mib(512),
-            reuse: 1_000_000,
-            concurrency: 1000,
-            env_entries: 128,
-            env_size: ByteSize::from_bytes(64 << 10),
-            allowed_hosts: 64,
-            forms: 3,
-            gpu: GpuBounds::default(),
-        }
-    }
-}
-
 /// A manifest is refused, for this reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fdn.toml: {0}")]
@@ -304,151 +175,6 @@ impl Manifest {
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a manifest has no value that TOML cannot write")
-    }
-
-    /// Checks every value against `bounds`.
-    ///
-    /// # Errors
-    /// The first value out of bounds, by its key.
-    pub fn check(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
-        let within = |key: &str, ok: bool, rule: String| {
-            if ok {
-                Ok(())
-            } else {
-                Err(ManifestError(format!("{key} must be {rule}")))
-            }
-        };
-        let at_most = |key: &str, value: ByteSize, least: ByteSize, most: ByteSize| {
-            within(
-                key,
-                (least..=most).contains(&value),
-                format!("from {least} to {most}, not {value}"),
-            )
-        };
-        at_most("memory", self.memory, ByteSize::from_mib(1), bounds.memory)?;
-        at_most(
-            "body_limit",
-            self.body_limit,
-            ByteSize::from_bytes(0),
-            bounds.body,
-        )?;
-        at_most(
-            "response_limit",
-            self.response_limit,
-            ByteSize::from_bytes(1),
-            bounds.body,
-        )?;
-        for (key, value) in [("timeout", self.timeout), ("cpu_time", self.cpu_time)] {
-            let range = DurationMs::from_millis(1)..=bounds.timeout;
-            within(
-                key,
-                range.contains(&value),
-                format!("from 1ms to {}, not {value}", bounds.timeout),
-            )?;
-        }
-        within(
-            "reuse",
-            (1..=bounds.reuse).contains(&self.reuse),
-            format!("from 1 to {}", bounds.reuse),
-        )?;
-        self.check_instances(bounds)?;
-        let entries = self.env.len() + self.secrets.len();
-        within(
-            "env",
-            entries <= bounds.env_entries,
-            format!("{} entries at most, secrets included", bounds.env_entries),
-        )?;
-        let bytes: u64 = self.env.values().map(|v| v.len() as u64).sum();
-        within(
-            "env",
-            bytes <= bounds.env_size.as_bytes(),
-            format!("{} of values at most", bounds.env_size),
-        )?;
-        within(
-            "env",
-            self.env.values().all(|v| !v.contains('\0')),
-            "free of NUL characters".to_owned(),
-        )?;
-        if let Some(both) = self.secrets.iter().find(|s| self.env.contains_key(s)) {
-            return Err(ManifestError(format!(
-                "{both} stands in both env and secrets; keep one"
-            )));
-        }
-        self.check_reserved()?;
-        within(
-            "allowed_hosts",
-            self.runtime.filters_outbound() || self.allowed_hosts.is_empty(),
-            "left out with runtime = \"docker\": nodes cannot hold containers to a list of hosts, so these have no network".to_owned(),
-        )?;
-        let hosts = self.allowed_hosts.len();
-        within(
-            "allowed_hosts",
-            hosts <= bounds.allowed_hosts,
-            format!("{} entries at most", bounds.allowed_hosts),
-        )?;
-        self.check_gpu(bounds)?;
-        self.check_forms(bounds)
-    }
-
-    /// Refuses variables that are reserved for device bindings.
-    fn check_reserved(&self) -> Result<(), ManifestError> {
-        let env = self.env.keys().map(|name| ("env", name));
-        let secrets = self.secrets.iter().map(|name| ("secrets", name));
-        let mut all = env.chain(secrets);
-        match all.find(|(_, name)| is_reserved(name.as_str())) {
-            Some((key, name)) => Err(ManifestError(format!(
-                "{key} must not hold {name}: the node alone sets names that begin with {}; leave it out, and set what a library reads in the \
-                 container image",
-                RESERVED_PREFIXES.join(" or ")
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    fn check_gpu(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
-        let Some(gpu) = &self.gpu else {
-            return Ok(());
-        };
-        gpu.check(&bounds.gpu).map_err(ManifestError)?;
-        if self.runtime.takes_devices() {
-            return Ok(());
-        }
-        Err(ManifestError(
-            "gpu needs a runtime of containers: WebAssembly components reach no device".to_owned(),
-        ))
-    }
-
-    /// Checks the keys about instances.
-    fn check_instances(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
-        let is_component = self.runtime == RuntimeKind::Wasm;
-        let rules = [
-            (
-                (1..=bounds.concurrency).contains(&self.concurrency),
-                format!("concurrency must be from 1 to {}", bounds.concurrency),
-            ),
-            (
-                !is_component || self.concurrency == 1,
-                "concurrency must be 1 with runtime = \"wasm\": every call has an instance of its own".to_owned(),
-            ),
-            (
-                is_component || self.reuse == 1,
-                "reuse is for runtime = \"wasm\"; a container serves until it is stopped".to_owned(),
-            ),
-            (
-                self.health_path.starts_with('/')
-                    && self.health_path.len() <= 1024
-                    && self.health_path.bytes().all(|b| b.is_ascii_graphic()),
-                "health_path must begin with / and be at most 1024 visible characters".to_owned(),
-            ),
-            (
-                (DurationMs::from_millis(1)..=bounds.timeout).contains(&self.startup),
-                format!("startup must be from 1ms to {}", bounds.timeout),
-            ),
-        ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err(ManifestError(rule)),
-            None => Ok(()),
-        }
     }
 
     /// The resources of one instance.
@@ -580,20 +306,5 @@ mod tests {
         assert_eq!(manifest.resources().gpu_memory_mib, MebiBytes(2048));
         let again: Manifest = toml::from_str(&manifest.to_toml()).expect("own text");
         assert_eq!(again, manifest);
-    }
-
-    #[test]
-    fn allowed_hosts_cover_what_they_say_and_no_more() {
-        let host = |s: &str| s.parse::<AllowedHost>().expect("allowed host");
-        assert!(host("api.example.com").covers("API.example.com.", 443));
-        assert!(!host("api.example.com").covers("api.example.com", 8080));
-        assert!(!host("api.example.com").covers("evil-api.example.com", 443));
-        assert!(host("*.example.com").covers("a.b.example.com", 80));
-        assert!(!host("*.example.com").covers("example.com", 80));
-        assert!(!host("*.example.com").covers("notexample.com", 80));
-        assert!(host("127.0.0.1:9000").covers("127.0.0.1", 9000));
-        assert!("".parse::<AllowedHost>().is_err());
-        assert!("*".parse::<AllowedHost>().is_err());
-        assert!("a:99999".parse::<AllowedHost>().is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! The agent as a whole: starts from settings, connects to the controllers, stops without losing a call.
 
 mod apps;
+mod calls;
 mod containers;
 mod controller_link;
 mod standing;
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use actix_http::header::HeaderValue;
 use actix_web::web::Data;
 use fdn_core::{MessageId, NodeId};
 use fdn_devices::Devices;
@@ -33,8 +33,6 @@ use crate::error::Error;
 use crate::fleet::{Fleet, restore_devices};
 use crate::gateway::GatewayServer;
 use crate::gateway::routes::Routes;
-use crate::gateway::service::Gateway;
-use crate::invocations::instances::Instances;
 use crate::invocations::{Admission, Ledger};
 use crate::logs::LogHub;
 use crate::metrics::{Metrics, show_held};
@@ -45,10 +43,8 @@ use crate::settings::Settings;
 use crate::status::{Identity, ReportOutage, Reporter};
 use crate::sync::Sync;
 use crate::traces::{Exporter, Sample, Traces};
-use crate::usage::{self, CallAccess};
-use crate::workflows::{
-    AnswerSources, RunChanges, StageClient, StageServer, StageServerParts, Workflows,
-};
+use crate::usage;
+use crate::workflows::{RunChanges, StageServer};
 use containers::Containers;
 use controller_link::{connect, own_key, own_key_file};
 
@@ -410,25 +406,6 @@ impl Shared {
         })
     }
 
-    fn gateway(&self, apps: Apps, instances: Option<Instances>) -> Result<Arc<Gateway>, Error> {
-        let header = |text: &str| {
-            HeaderValue::from_str(text).map_err(|error| Error::Settings(error.to_string()))
-        };
-        Ok(Arc::new(Gateway {
-            routes: Arc::clone(&self.routes),
-            admission: Arc::clone(&self.admission),
-            instances,
-            apps,
-            metrics: self.metrics.clone(),
-            workflows: self.workflows()?,
-            usage: self.usage.clone(),
-            traces: self.traces.clone(),
-            inline_body: self.settings.gateway.inline_body,
-            node: header(self.settings.node.as_str())?,
-            cluster: header(self.settings.cluster.as_str())?,
-        }))
-    }
-
     /// Starts the export of spans, if a collector is configured.
     fn export_traces(&mut self) -> Result<Option<JoinHandle<()>>, Error> {
         let settings = &self.settings.traces;
@@ -441,70 +418,6 @@ impl Shared {
         let exporter = Exporter::new(&self.settings, url, calls, metrics)?;
         self.traces = Some(traces);
         Ok(Some(tokio::spawn(exporter.run(self.stop.clone()))))
-    }
-
-    fn workflows(&self) -> Result<Workflows, Error> {
-        let settings = &self.settings;
-        let metrics = self.metrics.workflows.clone();
-        let client = settings.workflows.enabled.then(|| {
-            StageClient::new(
-                &settings.workflows,
-                &settings.tls,
-                &self.token,
-                Arc::clone(&self.fleet),
-                metrics.connections.clone(),
-            )
-        });
-        let client = client.transpose()?.map(Arc::new);
-        Ok(Workflows::new(
-            (settings.node.clone(), settings.cluster.clone()),
-            Arc::clone(&self.run_changes),
-            settings.workflows.clone(),
-            client,
-            metrics,
-            (
-                settings.forward.clone(),
-                self.metrics.forward.clone(),
-                Arc::clone(&self.nearness),
-            ),
-        ))
-    }
-
-    /// Starts the server for requests of controllers and gateways of other clusters, if there is a listener for it.
-    fn take_stage_calls(
-        &self,
-        gateway: &Arc<Gateway>,
-        listener: Option<std::net::TcpListener>,
-    ) -> Result<Option<StageServer>, Error> {
-        let Some(listener) = listener else {
-            return Ok(None);
-        };
-        let settings = &self.settings;
-        let parts = StageServerParts {
-            settings: settings.workflows.clone(),
-            tls: settings.tls.clone(),
-            token: self.token.clone(),
-            fleet: Arc::clone(&self.fleet),
-            gateway: Arc::clone(gateway),
-            sources: AnswerSources {
-                logs: Arc::clone(&self.hub),
-                calls: CallAccess::new(self.usage.clone(), settings.node.clone()),
-            },
-        };
-        StageServer::start(parts, listener, self.stop.clone()).map(Some)
-    }
-
-    /// How the stage server is reached by gateways and controllers.
-    fn endpoints(&self, server: Option<&StageServer>) -> Endpoints {
-        let Some(server) = server else {
-            return Endpoints::default();
-        };
-        let (settings, tls) = (&self.settings.workflows, &self.settings.tls);
-        let address = settings.address(server.address(), &self.settings.gateway);
-        Endpoints {
-            stage_calls: settings.enabled.then_some(address),
-            controller_port: settings.tls(tls).map(|_| address.port()),
-        }
     }
 
     /// The node's load, for DNS servers: the number of running and waiting calls divided by the number that can run at once.

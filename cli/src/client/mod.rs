@@ -1,38 +1,37 @@
 //! The controller's API, as typed calls.
 //!
-//! Transport failures (no connection, silence, a [`Problem`], something that is not a controller) are converted in one place to a
-//! [`CliError`] that says what to do.
+//! Transport failures (no connection, silence, a [`Problem`](fdn_core::Problem), something that is not a controller) are converted in one place to
+//! a [`CliError`] that says what to do.
 
 mod account;
 mod apply;
 pub(crate) mod dns;
 mod events;
+mod exchange;
 mod figures;
+mod fleet;
 
 use std::time::Duration;
 
 use fdn_core::account::TenantRef;
 use fdn_core::api::{
-    AppDetail, AppSummary, ClusterInfo, DeployResponse, Explanation, LoginRequest, LoginResponse,
-    NetworkInfo, NodeInfo, RollbackRequest, WorkflowDetail,
-};
-use fdn_core::fleet::{
-    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, DnsServerInfo, JoinTokenInfo,
-    NodeDetail, RestoreDevice,
+    AppDetail, AppSummary, DeployResponse, Explanation, LoginRequest, LoginResponse, NetworkInfo,
+    RollbackRequest, WorkflowDetail,
 };
 use fdn_core::usage::{CallList, CallQuery};
-use fdn_core::{
-    AppName, ClientPrefix, ClusterId, DeviceId, JoinTokenId, NodeId, Problem, Timestamp,
-    VersionNumber,
-};
+use fdn_core::{AppName, ClientPrefix, Timestamp, VersionNumber};
 use fdn_service::secret::Secret;
 use reqwest::multipart::Form;
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response};
 use serde::de::DeserializeOwned;
 use url::Url;
 
+pub(crate) use exchange::{collect, date_header, read, read_part, send};
+pub use exchange::{connection_error, root_cause};
+
 use crate::error::CliError;
 use crate::target::Target;
+use exchange::{body, next_cursor, without_query};
 
 mod apps;
 mod job;
@@ -44,8 +43,6 @@ mod trace;
 const IDLE: Duration = Duration::from_secs(180);
 /// The read timeout of a log stream, after which the client reconnects.
 pub const LOG_IDLE: Duration = Duration::from_secs(60);
-/// The largest answer that is read, in bytes: the detail of an app with very many versions.
-const ANSWER_MAX: usize = 64 << 20;
 
 /// A connection to a controller, with the caller's token.
 #[derive(Clone, Debug)]
@@ -118,137 +115,6 @@ impl Client {
             .and_then(|v| v.to_str().ok())
             .and_then(date_header);
         Ok((body(response).await?, clock))
-    }
-
-    /// All clusters.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn clusters(&self) -> Result<Vec<ClusterInfo>, CliError> {
-        self.list(&["v1", "clusters"], &[]).await
-    }
-
-    /// All nodes.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn nodes(&self) -> Result<Vec<NodeInfo>, CliError> {
-        self.list(&["v1", "nodes"], &[]).await
-    }
-
-    /// Creates a cluster.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn create_cluster(&self, body: &CreateCluster) -> Result<ClusterInfo, CliError> {
-        read(self.request(Method::POST, &["v1", "clusters"])?.json(body)).await
-    }
-
-    /// One cluster.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn cluster(&self, cluster: &ClusterId) -> Result<ClusterDetail, CliError> {
-        read(self.request(Method::GET, &["v1", "clusters", cluster.as_str()])?).await
-    }
-
-    /// One node.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn node(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
-        read(self.request(Method::GET, &["v1", "nodes", node.as_str()])?).await
-    }
-
-    /// Drains a node: it takes no new work.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn drain(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
-        read(self.request(Method::POST, &["v1", "nodes", node.as_str(), "drain"])?).await
-    }
-
-    /// Lets a drained node take work again.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn uncordon(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
-        read(self.request(Method::POST, &["v1", "nodes", node.as_str(), "uncordon"])?).await
-    }
-
-    /// Puts a device of a node back into service.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn restore_device(
-        &self,
-        node: &NodeId,
-        device: &DeviceId,
-    ) -> Result<NodeDetail, CliError> {
-        let body = RestoreDevice {
-            device: device.clone(),
-        };
-        let path = ["v1", "nodes", node.as_str(), "restore-device"];
-        read(self.request(Method::POST, &path)?.json(&body)).await
-    }
-
-    /// Removes a node.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn remove_node(&self, node: &NodeId, force: bool) -> Result<(), CliError> {
-        let request = self.request(Method::DELETE, &["v1", "nodes", node.as_str()])?;
-        send(request.query(&[("force", force)])).await.map(drop)
-    }
-
-    /// Creates a join token.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn create_join_token(
-        &self,
-        body: &CreateJoinToken,
-    ) -> Result<CreatedJoinToken, CliError> {
-        read(
-            self.request(Method::POST, &["v1", "join-tokens"])?
-                .json(body),
-        )
-        .await
-    }
-
-    /// All join tokens.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn join_tokens(&self) -> Result<Vec<JoinTokenInfo>, CliError> {
-        self.list(&["v1", "join-tokens"], &[]).await
-    }
-
-    /// Revokes a join token.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn revoke_join_token(&self, id: JoinTokenId) -> Result<(), CliError> {
-        send(self.request(Method::DELETE, &["v1", "join-tokens", &id.to_string()])?)
-            .await
-            .map(drop)
-    }
-
-    /// The DNS servers that have joined.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn dns_servers(&self) -> Result<Vec<DnsServerInfo>, CliError> {
-        self.list(&["v1", "dns-servers"], &[]).await
-    }
-
-    /// Removes a DNS server.
-    ///
-    /// # Errors
-    /// As for [`Self::network`].
-    pub async fn remove_dns_server(&self, server: &NodeId) -> Result<(), CliError> {
-        let request = self.request(Method::DELETE, &["v1", "dns-servers", server.as_str()])?;
-        send(request).await.map(drop)
     }
 
     /// The caller's apps, optionally only those of one tenant or with certain labels.
@@ -446,139 +312,9 @@ impl Client {
     }
 }
 
-/// An answer, and the cursor of the next part.
-pub(crate) async fn read_part<T: DeserializeOwned>(
-    request: RequestBuilder,
-) -> Result<(T, Option<String>), CliError> {
-    let response = send(request).await?;
-    let next = next_cursor(&response);
-    Ok((body(response).await?, next))
-}
-
-/// The cursor of the next page of a list, from the header `link` (RFC 8288).
-fn next_cursor(response: &Response) -> Option<String> {
-    let link = response.headers().get("link")?.to_str().ok()?;
-    let target = link.strip_prefix('<')?.strip_suffix(">; rel=\"next\"")?;
-    let url = response.url().join(target).ok()?;
-    url.query_pairs()
-        .find(|(key, _)| key == "cursor")
-        .map(|(_, cursor)| cursor.into_owned())
-}
-
-pub(crate) async fn read<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, CliError> {
-    body(send(request).await?).await
-}
-
-/// Sends a request; fails unless the response has a success status.
-pub(crate) async fn send(request: RequestBuilder) -> Result<Response, CliError> {
-    let response = request.send().await.map_err(|e| connection_error(&e))?;
-    if response.status().is_success() {
-        return Ok(response);
-    }
-    let (url, status) = (without_query(response.url()), response.status());
-    let text = collect(response).await?;
-    if let Ok(problem) = serde_json::from_slice::<Problem>(&text) {
-        return Err(CliError::Problem(Box::new(problem)));
-    }
-    // A proxy or load balancer in front of a controller that is down.
-    if matches!(
-        status,
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
-    ) {
-        return Err(CliError::Unreachable {
-            what: "the controller",
-            place: url,
-            reason: format!("status {status}"),
-        });
-    }
-    Err(CliError::Foreign {
-        url,
-        status: status.as_u16(),
-    })
-}
-
-async fn body<T: DeserializeOwned>(response: Response) -> Result<T, CliError> {
-    let url = without_query(response.url());
-    let bytes = collect(response).await?;
-    serde_json::from_slice(&bytes).map_err(|e| CliError::Answer {
-        url,
-        reason: e.to_string(),
-    })
-}
-
-pub(crate) async fn collect(mut response: Response) -> Result<Vec<u8>, CliError> {
-    let url = without_query(response.url());
-    let mut all = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|e| connection_error(&e))? {
-        if all.len() + chunk.len() > ANSWER_MAX {
-            return Err(CliError::Answer {
-                url,
-                reason: format!("it is longer than {ANSWER_MAX} bytes"),
-            });
-        }
-        all.extend_from_slice(&chunk);
-    }
-    Ok(all)
-}
-
-fn without_query(url: &Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.into()
-}
-
-/// The error for a failed exchange.
-#[must_use]
-pub fn connection_error(error: &reqwest::Error) -> CliError {
-    let place = error.url().map(origin).unwrap_or_default();
-    if error.is_timeout() && !error.is_connect() {
-        return CliError::Timeout(format!("the controller at {place} was silent for too long"));
-    }
-    let mut reason = root_cause(error);
-    if reason.contains("UnknownIssuer") {
-        reason.push_str("; if its authority is a private one, --ca-file names its certificate");
-    }
-    CliError::Unreachable {
-        what: "the controller",
-        place,
-        reason,
-    }
-}
-
-fn origin(url: &Url) -> String {
-    url.origin().ascii_serialization()
-}
-
-/// The innermost cause: "connection refused" rather than "error sending request".
-#[must_use]
-pub fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}
-
-/// Reads the `Date` header (RFC 9110, section 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
-pub(crate) fn date_header(text: &str) -> Option<Timestamp> {
-    let time = httpdate::parse_http_date(text).ok()?;
-    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(Timestamp(u64::try_from(since.as_millis()).ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_date_header_is_read() {
-        assert_eq!(
-            date_header("Sun, 06 Nov 1994 08:49:37 GMT"),
-            Some(Timestamp(784_111_777_000))
-        );
-        assert_eq!(date_header("yesterday"), None);
-        assert_eq!(date_header("Sun, 06 ovD 1994 08:49:37 GMT"), None);
-    }
 
     #[test]
     fn paths_are_appended_to_the_controllers_own() {

@@ -113,21 +113,29 @@ mod tests {
     use crate::invocations::ledger::Ledger;
     use crate::invocations::placer::{LocalPlacer, Need, Placer};
 
-    #[tokio::test]
-    async fn a_start_that_is_given_up_holds_its_room_until_the_instance_is_gone() {
-        let room = Resources::new(MilliCpu(100), MebiBytes(64));
-        let ledger = Ledger::new(room, 1);
+    /// What each instance takes, and all that there is room for.
+    const ROOM: Resources = Resources::new(MilliCpu(100), MebiBytes(64));
+
+    /// A placer that waits so long for a start, with room for one instance, and what to start.
+    fn placer(wait: Duration) -> (Arc<FakeEngine>, Arc<Ledger>, LocalPlacer, StartSpec) {
+        let ledger = Ledger::new(ROOM, 1);
         let engine = FakeEngine::new();
-        let image = engine.add_image("slow", FakeProgram::text("late"));
+        let image = engine.add_image("met", FakeProgram::text("met"));
         let runtime = engine.runtime("eu".parse().expect("name"), "n".parse().expect("name"));
-        let placer = LocalPlacer::new(runtime, Arc::clone(&ledger), Duration::from_millis(5));
+        let placer = LocalPlacer::new(runtime, Arc::clone(&ledger), wait);
         let spec = StartSpec::new(
             InstanceId::from_uuid(Uuid::nil()),
             "app".parse().expect("name"),
             "main".parse().expect("name"),
             image,
-            room,
+            ROOM,
         );
+        (engine, ledger, placer, spec)
+    }
+
+    #[tokio::test]
+    async fn a_start_that_is_given_up_holds_its_room_until_the_instance_is_gone() {
+        let (engine, ledger, placer, spec) = placer(Duration::from_millis(5));
         engine.hold_starts();
         let error = placer
             .place(spec.clone(), Need::Call)
@@ -138,7 +146,7 @@ mod tests {
         let error = placer.place(spec, Need::Call).await.expect_err("no room");
         assert!(matches!(error, PlaceError::Late(_)), "{error}");
         engine.release_starts();
-        let reservation = ledger.reserve_when_free(room).await;
+        let reservation = ledger.reserve_when_free(ROOM).await;
         assert!(engine.alive().is_empty(), "free, because it is gone");
         assert_eq!(engine.starts(), 1);
         drop(reservation);
@@ -146,19 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn why_a_start_failed_is_told_while_what_it_left_holds_its_room() {
-        let room = Resources::new(MilliCpu(100), MebiBytes(64));
-        let ledger = Ledger::new(room, 1);
-        let engine = FakeEngine::new();
-        let image = engine.add_image("broken", FakeProgram::text("never"));
-        let runtime = engine.runtime("eu".parse().expect("name"), "n".parse().expect("name"));
-        let placer = LocalPlacer::new(runtime, Arc::clone(&ledger), Duration::from_secs(3600));
-        let spec = StartSpec::new(
-            InstanceId::from_uuid(Uuid::nil()),
-            "app".parse().expect("name"),
-            "main".parse().expect("name"),
-            image,
-            room,
-        );
+        let (engine, ledger, placer, spec) = placer(Duration::from_secs(3600));
         let reason = StartError::Unsupported {
             reason: "the test says so".to_owned(),
         };
@@ -172,8 +168,8 @@ mod tests {
             PlaceError::Start(error) => assert_eq!(error, reason),
             other => panic!("{other}"),
         }
-        assert!(ledger.reserve(room).is_err(), "something is left");
+        assert!(ledger.reserve(ROOM).is_err(), "something is left");
         drop(there);
-        drop(ledger.reserve_when_free(room).await);
+        drop(ledger.reserve_when_free(ROOM).await);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A run lives as long as its caller waits: when the caller disconnects, everything in progress is cancelled.
 
+mod accounting;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +20,10 @@ use futures::StreamExt;
 use futures::future::{AbortHandle, Aborted, LocalBoxFuture, abortable};
 use futures::stream::FuturesUnordered;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use self::accounting::RunAccounting;
 use super::answer;
 use super::call::{Output, StageCall};
 use super::here;
@@ -36,7 +38,7 @@ use crate::gateway::routes::Route;
 use crate::gateway::service::Gateway;
 use crate::gateway::upload;
 use crate::invocations::retry::is_idempotent;
-use crate::metrics::{AppMetrics, Outcome, WorkflowMetrics};
+use crate::metrics::Outcome;
 use crate::policy::Pass;
 use crate::traces::RunSpans;
 
@@ -55,50 +57,6 @@ pub(crate) struct Caller<'a> {
 
 /// The end of an attempt (stage, number, result); [`Aborted`] if it was cancelled.
 type Ended = (usize, u32, Result<Result<Output, Failure>, Aborted>);
-
-/// Counts a run exactly once, when dropped, however it ends.
-struct RunAccounting {
-    app: Arc<AppMetrics>,
-    metrics: WorkflowMetrics,
-    arrived: Instant,
-    outcome: (Outcome, &'static str),
-    kept: i64,
-    run: RecordedRun,
-    /// The run's spans, if they are exported.
-    spans: Option<Box<RunSpans>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl RunAccounting {
-    fn keep(&mut self, bytes: i64) {
-        self.kept += bytes;
-        self.metrics.kept.add(bytes);
-    }
-
-    /// Records the end of an attempt.
-    fn attempted(&mut self, stage: usize, attempt: u32) {
-        if let Some(spans) = &mut self.spans {
-            spans.ended(stage, attempt);
-        }
-    }
-}
-
-impl Drop for RunAccounting {
-    fn drop(&mut self) {
-        let took = self.arrived.elapsed();
-        self.run.ended(self.outcome.1);
-        if let Some(spans) = self.spans.take() {
-            spans.submit(self.run.run(), self.arrived);
-        }
-        self.app.ended(self.outcome.0, took);
-        if matches!(self.outcome.1, "answered") {
-            self.app.ran(Duration::ZERO, Duration::ZERO, took);
-        }
-        self.metrics.runs.with_label_values(&[self.outcome.1]).inc();
-        self.metrics.running.dec();
-        self.metrics.kept.sub(self.kept);
-    }
-}
 
 struct Lead<'a> {
     gateway: &'a Gateway,
