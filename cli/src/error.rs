@@ -10,6 +10,7 @@ use fdn_core::{Coded, ErrorCode, JobId, ParseError, Problem};
 use fdn_service::ServiceError;
 
 use crate::exit::Exit;
+use crate::output::printable;
 use crate::resolver::ResolveError;
 
 /// The page that explains every error code: hints are taken from it, so that they always agree with it.
@@ -341,7 +342,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// The lines printed for an error: what happened, and what to do.
+/// The lines printed for an error: what happened, and what to do. It may quote what a function wrote, so control characters are escaped.
 #[must_use]
 pub fn render(error: &CliError) -> String {
     let code = if shows_code(error) {
@@ -349,7 +350,8 @@ pub fn render(error: &CliError) -> String {
     } else {
         String::new()
     };
-    let mut text = format!("fdn: error{code}: {error}\n");
+    let said: Vec<String> = error.to_string().lines().map(printable).collect();
+    let mut text = format!("fdn: error{code}: {}\n", said.join("\n"));
     if let CliError::Problem(problem) = error
         && let Some(id) = &problem.request_id
     {
@@ -400,6 +402,17 @@ mod tests {
         assert!(text.contains("request: r-1"), "{text}");
         assert!(text.contains("wasm-tools component new"), "{text}");
         assert_eq!(error.exit(), Exit::Usage);
+    }
+
+    #[test]
+    fn what_a_function_wrote_cannot_control_the_terminal() {
+        let said = "its last output:\n\u{1b}[2Jone\n\ttwo";
+        let problem = Problem::new(ErrorCode::UploadProbeFailed, said);
+        let text = render(&CliError::Problem(Box::new(problem)));
+        assert!(
+            text.contains(": its last output:\n\\u{1b}[2Jone\n\ttwo\n"),
+            "{text:?}"
+        );
     }
 
     #[test]
