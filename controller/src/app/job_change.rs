@@ -81,7 +81,7 @@ fn redriven(state: &State) -> Event {
     Event::Redriven { expires_at }
 }
 
-/// Runs dead letters of an app again, at most [`REDRIVE_MAX`] per call.
+/// Runs dead letters of an app again, at most `REDRIVE_MAX` per call.
 ///
 /// # Errors
 /// When the store fails; then none is run again.
