@@ -25,7 +25,7 @@ struct ClusterCapacity<C> {
 }
 
 /// A task evaluated on one cluster; times in ms.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) start: f64,
     pub(super) work: f64,
@@ -33,6 +33,26 @@ pub(super) struct Candidate {
     /// The selection key: the finish, plus the way back for exits if the options say so.
     pub(super) key: f64,
     pub(super) excluded: Option<Exclusion>,
+}
+
+impl Candidate {
+    /// A task that starts on a cluster at `start` and takes `work`, unless it is excluded.
+    pub(super) fn new(
+        problem: &Problem<'_>,
+        (cluster, is_exit): (usize, bool),
+        (start, work): (f64, f64),
+        excluded: Option<Exclusion>,
+    ) -> Self {
+        let finish = start + work;
+        let never = (!finish.is_finite()).then_some(Exclusion::NeverFinishes);
+        Self {
+            start,
+            work,
+            finish,
+            key: finish + way_back(problem, cluster, is_exit),
+            excluded: excluded.or(never),
+        }
+    }
 }
 
 /// The requirements of the current task.
@@ -159,17 +179,7 @@ impl<C: Calendar> Engine<C> {
     #[inline]
     pub(super) fn least_key(&self, problem: &Problem<'_>, cluster: usize) -> f64 {
         let start = self.floor[cluster].max(self.ready[cluster]);
-        start + self.work[cluster] + self.way_back(problem, cluster)
-    }
-
-    /// What the way back to the user adds to the selection key.
-    #[inline]
-    fn way_back(&self, problem: &Problem<'_>, cluster: usize) -> f64 {
-        if self.current.is_exit && problem.options().exit_leg {
-            problem.distance()[cluster].get()
-        } else {
-            0.0
-        }
+        start + self.work[cluster] + way_back(problem, cluster, self.current.is_exit)
     }
 
     fn set_current(&mut self, problem: &Problem<'_>, task: TaskIndex) {
@@ -206,14 +216,10 @@ impl<C: Calendar> Engine<C> {
         let capacity = &self.capacities[cluster];
         let demand = &self.current.demand;
         let work = self.work[cluster];
-        let mut excluded = capacity
-            .exclusion
-            .or_else(|| problem.exclusion(self.current.task, cluster))
-            .or_else(|| self.shortage(problem, demand, cluster))
-            .or_else(|| {
-                let memory_limits = problem.memory_limits()?;
-                memory_limits.crowded(self.current.task, cluster, &capacity.left)
-            });
+        let excluded = capacity.exclusion.or_else(|| {
+            let rest = (&capacity.free, &capacity.left);
+            exclusion(problem, (self.current.task, demand), cluster, rest)
+        });
         let held =
             (excluded.is_none() && problem.options().hold == Hold::Task).then_some(HeldResources {
                 demand,
@@ -221,35 +227,8 @@ impl<C: Calendar> Engine<C> {
             });
         let ready = self.ready[cluster];
         let start = capacity.slots.earliest(&SlotRequest { ready, work, held });
-        let finish = start + work;
-        if excluded.is_none() && !finish.is_finite() {
-            excluded = Some(Exclusion::NeverFinishes);
-        }
-        Candidate {
-            start,
-            work,
-            finish,
-            key: finish + self.way_back(problem, cluster),
-            excluded,
-        }
-    }
-
-    fn shortage(
-        &self,
-        problem: &Problem<'_>,
-        wanted: &Resources,
-        cluster: usize,
-    ) -> Option<Exclusion> {
-        [
-            self.capacities[cluster].free,
-            problem.clusters()[cluster].largest,
-        ]
-        .into_iter()
-        .find(|free| !wanted.fits(free))
-        .map(|free| Exclusion::Shortage {
-            wanted: *wanted,
-            free,
-        })
+        let at = (cluster, self.current.is_exit);
+        Candidate::new(problem, at, (start, work), excluded)
     }
 
     /// Places a task on a cluster that [`Engine::candidate`] does not exclude.
@@ -309,8 +288,42 @@ impl<C: Calendar> Engine<C> {
     }
 }
 
+/// What the way back to the user adds to the selection key.
+#[inline]
+fn way_back(problem: &Problem<'_>, cluster: usize, is_exit: bool) -> f64 {
+    if is_exit && problem.options().exit_leg {
+        problem.distance()[cluster].get()
+    } else {
+        0.0
+    }
+}
+
+/// What keeps a task with this demand from a cluster that takes part, and of which so many resources are free and so much memory is left.
+pub(super) fn exclusion(
+    problem: &Problem<'_>,
+    (task, demand): (usize, &Resources),
+    cluster: usize,
+    (free, left): (&Resources, &Memory),
+) -> Option<Exclusion> {
+    let shortage = || {
+        [free, &problem.clusters()[cluster].largest]
+            .into_iter()
+            .find(|free| !demand.fits(free))
+            .map(|free| Exclusion::Shortage {
+                wanted: *demand,
+                free: *free,
+            })
+    };
+    let crowded = || {
+        let memory_limits = problem.memory_limits()?;
+        memory_limits.crowded(task, cluster, left)
+    };
+    let excluded = problem.exclusion(task, cluster);
+    excluded.or_else(shortage).or_else(crowded)
+}
+
 /// The memory that others leave of a cluster before anything of this job is placed.
-fn left(problem: &Problem<'_>, cluster: usize) -> Memory {
+pub(super) fn left(problem: &Problem<'_>, cluster: usize) -> Memory {
     problem
         .memory_limits()
         .map_or_else(Memory::default, |memory_limits| memory_limits.left(cluster))

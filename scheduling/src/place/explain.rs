@@ -19,7 +19,7 @@ const SHOWN_MIN: f64 = 0.005;
 pub struct Terms {
     /// `d(u,p)`: one-way latency between user and cluster.
     pub distance: Millis,
-    /// `avail[p]`: when a slot is free.
+    /// `avail[p]`: when a slot is free; of a cluster as of [`crate::live::cluster`] the mean wait for one.
     pub available: Millis,
     /// When the task's input is there: the request for an entry, else the parents' data.
     pub ready: Millis,

@@ -17,6 +17,8 @@
 //! **Readings.** Slots `k` per cluster instead of one; the way back can count for exits ([`super::Options::exit_leg`]);
 //! resources are held until the job or the task ends ([`super::Hold`]): in the latter case the start moves to when they are free.
 //!
+//! **One task.** A job of one task needs no state (module `single`); its plan is the same.
+//!
 //! **Complexity.** O(n(m + |E|)) for n clusters and m tasks, plus O(m log m) for the order and O(m log k) for the slots; holding
 //! resources per task adds O(k^3) for each cluster where they are short.
 //!
@@ -30,6 +32,7 @@ use super::list::{List, earliest_finish};
 use super::model::ClusterIndex;
 use super::plan::{Plan, Planned};
 use super::problem::Problem;
+use super::single::Single;
 use super::{Detail, Placer};
 use crate::dag::TaskIndex;
 
@@ -63,7 +66,16 @@ impl Placer for HeuOrche {
     }
 
     fn place_into(&mut self, problem: &Problem<'_>, plan: &mut Plan) -> Result<(), Infeasible> {
-        self.begin(problem);
+        let single = Single::of(problem);
+        if let Some((single, (cluster, candidate))) =
+            single.and_then(|one| Some((one, one.best()?)))
+        {
+            single.fill(plan, cluster, &candidate);
+            return Ok(());
+        }
+        // A job of one task that fits nowhere comes here, too: the engine tells why.
+        self.list.begin(problem);
+        self.list.order_by_rank(problem, problem.options().score);
         self.list
             .place_into(problem, plan, earliest_finish(problem))
     }
@@ -95,6 +107,23 @@ impl HeuOrche {
         assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
         plan: &mut Plan,
     ) -> Result<(), Rejection> {
+        if let Some(single) = Single::of(problem)
+            && let Some(at) = assignment(single.task)
+        {
+            let candidate = if at.get() < problem.clusters().len() {
+                Ok(single.on(at.get()))
+            } else {
+                Err(Exclusion::Gone)
+            };
+            let candidate = candidate.and_then(|one| one.excluded.map_or(Ok(one), Err));
+            let candidate = candidate.map_err(|exclusion| Rejection {
+                task: single.task,
+                cluster: Some(at),
+                exclusion,
+            })?;
+            single.fill(plan, at.get(), &candidate);
+            return Ok(());
+        }
         self.assign(problem, assignment)?;
         plan.fill(
             problem,
@@ -109,7 +138,8 @@ impl HeuOrche {
         problem: &Problem<'_>,
         assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
     ) -> Result<(), Rejection> {
-        self.begin(problem);
+        self.list.begin(problem);
+        self.list.order_by_rank(problem, problem.options().score);
         for at in 0..self.list.order.tasks.len() {
             let task = self.list.order.tasks[at];
             self.list.engine.take_up(problem, task);
@@ -135,17 +165,6 @@ impl HeuOrche {
             self.list.engine.commit(problem, task, cluster, &candidate);
         }
         Ok(())
-    }
-
-    /// Starts a placement of which no scores are reported.
-    fn begin(&mut self, problem: &Problem<'_>) {
-        self.list.begin(problem);
-        if problem.dag().len() == 1 {
-            // There is one order, and a score would cost a look at every cluster.
-            self.list.order.only(problem.dag().entry());
-        } else {
-            self.list.order_by_rank(problem, problem.options().score);
-        }
     }
 }
 

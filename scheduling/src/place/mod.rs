@@ -45,6 +45,7 @@ mod portfolio;
 mod problem;
 mod rank;
 mod replay;
+mod single;
 mod slots;
 mod timeline;
 

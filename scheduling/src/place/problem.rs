@@ -400,7 +400,13 @@ impl<'a> Problem<'a> {
     /// [`Problem::cluster_exclusions`] cluster by cluster, without allocating.
     pub(super) fn cluster_exclusion(&self) -> impl Fn(usize) -> Option<Exclusion> + use<'a> {
         let problem = *self;
-        let fastest = (0..problem.clusters.len())
+        // Speeds exclude nobody where run times are given.
+        let compared = if problem.costs.is_some() {
+            0
+        } else {
+            problem.clusters.len()
+        };
+        let fastest = (0..compared)
             .filter(|&p| problem.closed(p).is_none())
             .map(|p| problem.clusters[p].speed.get())
             .fold(0.0, f64::max);

@@ -100,12 +100,6 @@ enum Rank {
 }
 
 impl Order {
-    /// The order of a job of one task.
-    pub(super) fn only(&mut self, task: TaskIndex) {
-        self.tasks.clear();
-        self.tasks.push(task);
-    }
-
     /// Orders a job's tasks by score.
     pub(super) fn fill(&mut self, dag: &Dag, scores: &[Millis], first: Score) {
         let rank = |task: TaskIndex| {

@@ -88,6 +88,11 @@ impl Slots {
             .map_or(Millis::INFINITY, |slot| slot.0.available)
     }
 
+    /// The number of the slot that is free first; 0 without slots.
+    pub(super) fn first(&self) -> u32 {
+        self.heap.peek().map_or(0, |slot| slot.0.index)
+    }
+
     /// When each slot becomes free, by slot number.
     #[must_use]
     pub fn available(&self) -> Vec<Millis> {
