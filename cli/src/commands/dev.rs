@@ -28,7 +28,7 @@ use crate::config::ConfigStore;
 use crate::console::Console;
 use crate::dev::build::Built;
 use crate::dev::places;
-use crate::dev::sources::Sources;
+use crate::dev::sources::{Sources, Texts};
 use crate::dev::watch::Watch;
 use crate::dev::{Action, Event, FED_MAX, Machine};
 use crate::environment::Environment;
@@ -129,6 +129,8 @@ struct Dev {
     deployed: Option<DeployResponse>,
     /// The sources of what is deployed.
     deployed_sources: Option<Sources>,
+    /// The sources that the output pointed at.
+    texts: Texts,
     /// A single future for the whole time: a signal between two futures would be lost.
     stop: BoxFuture<'static, std::io::Result<&'static str>>,
 }
@@ -158,6 +160,7 @@ impl Dev {
             follower: None,
             deployed: None,
             deployed_sources: None,
+            texts: Texts::default(),
             stop: Box::pin(stop()),
         })
     }
@@ -334,7 +337,8 @@ impl Dev {
                 let mut text = render(&error);
                 // The reason may be what the function wrote when it was probed.
                 if let Some(built) = &self.built {
-                    text = places::with_source_lines(&text, &self.function.path, built);
+                    let (folder, texts) = (&self.function.path, &mut self.texts);
+                    text = places::with_source_lines(&text, folder, built, texts);
                 }
                 console.note(text.trim_end());
                 Some(Event::Deployed(false))
@@ -430,20 +434,21 @@ impl Dev {
     }
 
     /// A line of the log, and below it the source line that it points at.
-    fn log_line(&self, line: &LogLine, console: &Console) -> String {
+    fn log_line(&mut self, line: &LogLine, console: &Console) -> String {
         let text = format_line(line, console);
         let deployed = self.deployed.as_ref();
+        let (folder, texts) = (&self.function.path, &mut self.texts);
         let source = deployed
             .filter(|deployed| deployed.version == line.version)
             .zip(self.deployed_sources.as_ref())
-            .and_then(|(_, sources)| places::source_line(&line.text, &self.function.path, sources));
+            .and_then(|(_, sources)| places::source_line(&line.text, folder, sources, texts));
         match source {
             Some(source) => format!("{text}    {}\n", console.paint("2", &source)),
             None => text,
         }
     }
 
-    fn show_logs(&self, event: &StreamEvent, console: &mut Console) -> Result<(), CliError> {
+    fn show_logs(&mut self, event: &StreamEvent, console: &mut Console) -> Result<(), CliError> {
         match event {
             StreamEvent::Lines(lines) => {
                 let text: String = lines

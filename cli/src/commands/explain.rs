@@ -38,9 +38,9 @@ const COLUMNS: [&str; 11] = [
 ];
 
 const LEGEND: &str = "\
-RTT round trip, as measured, located or unknown; D one way; AVAIL until a slot is free; EST earliest start = max(AVAIL, D);
-WORK time of one call there; EFT earliest finish = EST + WORK; TOTAL with the way back = EFT + D; TOLL how much longer all others would
-wait for each of these calls, which counts like the call's own time; all in milliseconds
+RTT round trip, as measured, located or unknown; D one way; AVAIL mean wait for a slot, of calls that come within planner.horizon;
+EST earliest start = max(AVAIL, D); WORK time of one call there; EFT earliest finish = EST + WORK; TOTAL with the way back = EFT + D;
+TOLL how much longer all others would wait for each of these calls, which counts like the call's own time; all in milliseconds
 of forms: RUN time of one call, COLD what calls wait for instances as a mean, MILLION what a million calls cost; * is served
 ";
 

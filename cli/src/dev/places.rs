@@ -3,29 +3,33 @@
 
 use std::path::Path;
 
-use super::sources::Sources;
+use super::sources::{Sources, Texts};
 use crate::output::printable;
 
 /// The most characters of a source line that are shown.
 const SHOWN: usize = 160;
 
 /// The source line that a line of output points at, such as `src/lib.rs:7: names[7]`, unless its file is no longer what was built. Blocks.
-#[must_use]
-pub fn source_line(output: &str, folder: &Path, built: &Sources) -> Option<String> {
+pub fn source_line(
+    output: &str,
+    folder: &Path,
+    built: &Sources,
+    texts: &mut Texts,
+) -> Option<String> {
     let (path, number) = place(output)?;
-    let text = built.text(folder, Path::new(path))?;
+    let text = texts.text(built, folder, Path::new(path))?;
     let line = text.lines().nth(number.checked_sub(1)?)?.trim();
     let shown: String = line.chars().take(SHOWN).collect();
     (!shown.is_empty()).then(|| printable(&format!("{path}:{number}: {shown}")))
 }
 
 /// A text of several lines, and below each the source line that it points at. Blocks.
-#[must_use]
-pub fn with_source_lines(text: &str, folder: &Path, built: &Sources) -> String {
+pub fn with_source_lines(text: &str, folder: &Path, built: &Sources, texts: &mut Texts) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
         lines.push(line.to_owned());
-        lines.extend(source_line(line, folder, built).map(|source| format!("    {source}")));
+        let source = source_line(line, folder, built, texts);
+        lines.extend(source.map(|source| format!("    {source}")));
     }
     lines.join("\n")
 }
@@ -101,7 +105,8 @@ mod tests {
         write("app.py", "def handle():\n    raise ValueError(\"no\")\n");
         write("other.py", "\n");
         let built = sources::read(folder.path()).expect("read");
-        let shown = |output: &str| source_line(output, folder.path(), &built);
+        let mut texts = Texts::default();
+        let mut shown = |output: &str| source_line(output, folder.path(), &built, &mut texts);
         let frame = "  File \"/0/app.py\", line 2, in handle";
         let source = "app.py:2: raise ValueError(\"no\")";
         assert_eq!(shown(frame).as_deref(), Some(source));
@@ -109,7 +114,8 @@ mod tests {
             with_source_lines(
                 &format!("Traceback:\n{frame}\nValueError: no\n"),
                 folder.path(),
-                &built
+                &built,
+                &mut Texts::default()
             ),
             format!("Traceback:\n{frame}\n    {source}\nValueError: no")
         );
@@ -124,5 +130,35 @@ mod tests {
         }
         write("app.py", "# saved since\ndef handle():\n");
         assert_eq!(shown(frame), None, "another file than the built one");
+    }
+
+    #[test]
+    fn a_file_is_not_read_again_until_it_changes() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("app.py");
+        std::fs::write(&path, "raise KeyError\n").expect("written");
+        let built = sources::read(folder.path()).expect("read");
+        let mut texts = Texts::default();
+        let mut shown = || {
+            let frame = "  File \"/0/app.py\", line 1";
+            source_line(frame, folder.path(), &built, &mut texts).is_some()
+        };
+        let modified = path.metadata().and_then(|metadata| metadata.modified());
+        let modified = modified.expect("a time");
+        let write = |text: &str, modified| {
+            std::fs::write(&path, text).expect("written");
+            let file = std::fs::File::options().write(true).open(&path);
+            let changed = file.and_then(|file| file.set_modified(modified));
+            changed.expect("the time is set");
+        };
+        assert!(shown());
+        // Nothing but reading would tell.
+        write("raise KeyErro1\n", modified);
+        assert!(shown(), "it was read again");
+        let later = modified + std::time::Duration::from_secs(1);
+        write("raise KeyErro1\n", later);
+        assert!(!shown(), "it is not the built one");
+        write("raise KeyError\n", modified);
+        assert!(shown(), "it is the built one again");
     }
 }

@@ -17,6 +17,8 @@ use ignore::{DirEntry, WalkBuilder};
 const ENTRIES_MAX: usize = 10_000;
 /// Files up to this size in bytes are compared by content, larger ones by size and modification time.
 const READ_MAX: u64 = 4 << 20;
+/// The most files whose texts are kept; a traceback seldom names more.
+const KEPT_MAX: usize = 8;
 /// Folders that never contain sources.
 const OUTPUTS: [&str; 3] = ["target", "node_modules", "__pycache__"];
 
@@ -31,21 +33,48 @@ pub struct Sources {
     pub folders: Vec<PathBuf>,
 }
 
-impl Sources {
-    /// The text of a file, if it still is what was read in this folder. Blocks.
-    #[must_use]
-    pub fn text(&self, folder: &Path, name: &Path) -> Option<String> {
-        let digest = self.files.get(name)?;
+/// The files that were looked up last, so that each is read only once as long as it does not change.
+#[derive(Debug, Default)]
+pub struct Texts(BTreeMap<PathBuf, Kept>);
+
+/// A file that was read.
+#[derive(Debug)]
+struct Kept {
+    /// Its length and modification time.
+    stamp: (u64, SystemTime),
+    digest: Digest,
+    /// Its text; `None` if it is not UTF-8.
+    text: Option<String>,
+}
+
+impl Texts {
+    /// The text of a file, if it still is what was read as one of the sources in this folder. Blocks.
+    pub fn text(&mut self, sources: &Sources, folder: &Path, name: &Path) -> Option<&str> {
+        let digest = sources.files.get(name)?;
         let path = folder.join(name);
         let metadata = path.metadata().ok()?;
         if !metadata.is_file() || metadata.len() > READ_MAX {
             return None;
         }
-        let content = std::fs::read(path).ok()?;
-        let same = Digest::of(&content) == *digest;
-        same.then(|| String::from_utf8(content).ok()).flatten()
+        let stamp = (metadata.len(), metadata.modified().ok()?);
+        if self.0.get(&path).is_none_or(|kept| kept.stamp != stamp) {
+            let content = std::fs::read(&path).ok()?;
+            if self.0.len() >= KEPT_MAX {
+                self.0.clear();
+            }
+            let kept = Kept {
+                stamp,
+                digest: Digest::of(&content),
+                text: String::from_utf8(content).ok(),
+            };
+            self.0.insert(path.clone(), kept);
+        }
+        let kept = self.0.get(&path).filter(|kept| kept.digest == *digest)?;
+        kept.text.as_deref()
     }
+}
 
+impl Sources {
     /// The files that differ between the two.
     #[must_use]
     pub fn changed_files<'a>(&'a self, other: &'a Self) -> Vec<&'a Path> {

@@ -82,7 +82,7 @@ pub struct Candidate {
     pub latency: LatencyEstimate,
     /// `d(u,p)`: the one-way latency from the client to the cluster.
     pub distance: Millis,
-    /// `avail[p]`: the time until a slot is free in the cluster.
+    /// `avail[p]`: the mean wait for a slot of the cluster, of calls that come within `planner.horizon`.
     pub available: Millis,
     /// `EST`: the earliest start of the call.
     pub start: Millis,

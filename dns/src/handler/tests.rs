@@ -445,15 +445,17 @@ fn a_transfer_that_is_refused_is_counted_once() {
     }
 }
 
-#[test]
-fn who_signs_gets_a_signed_answer_beyond_a_limit_too() {
+fn backup_key(secret: &[u8]) -> Arc<tsig::Key> {
     let name = Name::from_ascii("backup.fn.test.").expect("name");
-    let key = Arc::new(tsig::Key::new(&name, tsig::Algorithm::Sha256, b"secret"));
-    let keys = tsig::Keyring::new(vec![Arc::clone(&key)]);
+    Arc::new(tsig::Key::new(&name, tsig::Algorithm::Sha256, secret))
+}
+
+/// A responder that knows a key, and truncates what is more than one answer of a kind in a second.
+fn limited(key: Arc<tsig::Key>) -> Responder {
     let limiter = Limiter::new(limit::Limits {
         names: 1,
         zone: 0,
-        errors: 0,
+        errors: 1,
         total: 0,
         burst: std::time::Duration::ZERO,
         slip: 1,
@@ -462,11 +464,17 @@ fn who_signs_gets_a_signed_answer_beyond_a_limit_too() {
         exempt: vec![],
         buckets: 64,
     });
-    let responder = bench(1).responder.guarded(Guard {
+    bench(1).responder.guarded(Guard {
         limiter: Some(limiter),
-        transfers: Transfers::new(keys, &zone()),
+        transfers: Transfers::new(tsig::Keyring::new(vec![key]), &zone()),
         ..Guard::default()
-    });
+    })
+}
+
+#[test]
+fn who_signs_gets_a_signed_answer_beyond_a_limit_too() {
+    let key = backup_key(b"secret");
+    let responder = limited(Arc::clone(&key));
     let question = query("hello.fn.test.", RecordType::A);
     let mut packet = question.to_vec().expect("encoded");
     let mut session = Session::begin(key);
@@ -479,6 +487,32 @@ fn who_signs_gets_a_signed_answer_beyond_a_limit_too() {
         let signature = wire::signature(&out).expect("it is signed");
         let verified = session.answered_by(&signature, u64::from(seconds()));
         assert_eq!(verified, Ok(()));
+    }
+}
+
+#[test]
+fn whose_signature_is_refused_is_told_why_beyond_a_limit_too() {
+    let question = query("hello.fn.test.", RecordType::A);
+    let (from, now) = (SocketAddr::from(([192, 0, 2, 53], 4053)), Instant::now());
+    let today = u64::from(seconds());
+    // RFC 8945, section 5.3.2: what refuses a time is signed, what refuses a signature is not.
+    let unsigned = Err(tsig::Denied::Malformed);
+    for (secret, time, code, expected) in [
+        (b"secret", today - 1000, 18, Ok(())),
+        (b"others", today, 16, unsigned),
+    ] {
+        let responder = limited(backup_key(b"secret"));
+        let mut packet = question.to_vec().expect("encoded");
+        let mut session = Session::begin(backup_key(secret));
+        session.sign(&mut packet, time);
+        for slipped in [0, 1] {
+            let mut out = Vec::new();
+            assert!(responder.datagram(&packet, from, now, &mut out));
+            assert_eq!(responder.metrics.limited_slipped.get(), slipped);
+            let signature = wire::signature(&out).expect("it has a record");
+            assert_eq!(signature.error, code);
+            assert_eq!(session.answered_by(&signature, time), expected);
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use fdn_core::{DurationMs, Timestamp};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_service::pki::Facts;
 use fdn_testkit::{components, wait};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::peers_tls::{Authority, authority, certify};
@@ -179,24 +178,30 @@ async fn a_stage_that_runs_ends_soon_after_the_certificate_of_its_caller_is_revo
 async fn a_stage_at_a_node_that_stops_ends_as_soon_after_the_certificate_of_its_caller_is_revoked()
 {
     let two = Two::start().await;
+    // The slow call takes one of the connections; the other is idle, and ends as soon as us-east takes no more calls.
+    let connections = "fdn_agent_stage_connections{node=\"n-1\"}";
+    wait::until("two connections to us-east", async || {
+        ran(&two.network, &two.eu).await;
+        match two.network.metric(&two.eu, connections).await {
+            Some(open) if open > 1.0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
     let running = two.call_slow().await;
     let revocation = two.revocation();
     let Two {
-        network,
-        eu,
-        us,
-        address,
-        ..
+        network, eu, us, ..
     } = two;
     let stopping = tokio::spawn(us.stop());
-    wait::until(
-        "us-east to take no more connections",
-        async || match TcpStream::connect(address).await {
-            Ok(_) => Err("it does"),
-            Err(_) => Ok(()),
-        },
-    )
+    wait::until("us-east to take no more calls", async || {
+        match network.metric(&eu, connections).await {
+            Some(open) if open < 2.0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
     .await;
+    assert!(!running.is_finished(), "the stage goes on");
     network.controller.tell_to("n-2", &revocation);
     let answer = running.await.expect("no panic").expect("an answer");
     assert_ne!(answer.status(), 200, "the stage is lost");

@@ -57,7 +57,7 @@ function Result({ data }: { data: Explanation }) {
         {data.reason !== "" && sentence(data.reason)}
         {data.bound === null || data.bound === undefined ? " DNS answers with the nearest cluster, since no binding holds for this client." : ` DNS answers with ${data.bound.cluster} for ${data.bound.prefix}.`}
       </Notice>
-      <Card title="Candidates" flush foot="What a client feels: the way there, waiting until a slot is free, the work at the cluster’s speed, and the way back.">
+      <Card title="Candidates" flush foot="What a client feels: the way there, the mean wait for a slot, the work at the cluster’s speed, and the way back.">
         <div className="stack-s card-body">
           <LongList label="Candidates" className="candidates" rows={data.candidates} rowKey={(candidate) => candidate.cluster} rowHeight={76}>
             {(candidate) => <CandidateRow candidate={candidate} chosen={candidate.cluster === data.chosen} longest={longest} />}
