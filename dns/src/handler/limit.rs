@@ -11,8 +11,8 @@
 //! | all of them | none | many different names together have a limit too |
 //!
 //! Beyond a limit, one in [`Limits::slip`] requests is answered with TC and no records, so that a legitimate client whose address is forged by
-//! others retries over TCP, where addresses cannot be forged and there are no limits. Clients with a valid cookie ([`super::cookie`]) and the
-//! networks in [`Limits::exempt`] are not limited either.
+//! others retries over TCP, where addresses cannot be forged and there are no limits. What refuses a signature is sent as it is, unless it is
+//! longer than its request. Clients with a valid cookie ([`super::cookie`]) and the networks in [`Limits::exempt`] are not limited either.
 //!
 //! Rates are enforced with the generic cell rate algorithm (ITU-T I.371, annex A): each bucket is one number, the time at which it will
 //! be empty; [`admit`] is one step. The buckets are two rows of atomics, of fixed size: a keyed hash selects a client's bucket in each row,
@@ -70,7 +70,7 @@ pub enum Class {
 pub enum Outcome {
     /// Send it.
     Send,
-    /// Send a truncated answer, so that the client retries over TCP.
+    /// Send a truncated answer, so that the client retries over TCP, or what refuses a signature.
     Slip,
     /// Send nothing.
     Drop,

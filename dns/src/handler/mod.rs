@@ -200,7 +200,7 @@ impl Responder {
         sent
     }
 
-    /// Whether an answer is sent; the one in `out` is truncated if the client is to retry over TCP.
+    /// Whether an answer is sent, before its session signs it; the one in `out` is truncated if the client is to retry over TCP.
     fn within_limits(
         &self,
         (packet, from, now): (&[u8], SocketAddr, Instant),
@@ -216,6 +216,12 @@ impl Responder {
             Outcome::Send => true,
             Outcome::Slip => {
                 self.metrics.limited_slipped.inc();
+                // What refuses a signature has no other record to leave out, and its header may be signed. If it is the longer one, because names
+                // are compressed in the request, a forged address must not gain by it.
+                let is_refusal = wire::signature(out).is_some();
+                if is_refusal && out.len() <= packet.len() + tsig::OTHER {
+                    return true;
+                }
                 match wire::truncated(out) {
                     Some(cut) => *out = cut,
                     None => return false,

@@ -516,6 +516,28 @@ fn whose_signature_is_refused_is_told_why_beyond_a_limit_too() {
     }
 }
 
+#[test]
+fn a_refusal_that_is_longer_than_its_request_is_truncated_beyond_a_limit() {
+    let name = format!("{0}.{0}.{0}.fn.test.", "a".repeat(60));
+    let mut packet = query(&name, RecordType::A).to_vec().expect("encoded");
+    // The names of the key and of the algorithm are pointers to the question's.
+    packet[11] = 1;
+    packet.extend_from_slice(&[0xc0, 12, 0, 250, 0, 255, 0, 0, 0, 0, 0, 34, 0xc0, 12]);
+    packet.extend_from_slice(&[0, 0, 0, 0, 0, 0, 1, 44, 0, 16]);
+    packet.extend_from_slice(&[7; 16]);
+    packet.extend_from_slice(&[0; 6]);
+    let (from, now) = (SocketAddr::from(([192, 0, 2, 53], 4053)), Instant::now());
+    let responder = limited(backup_key(b"secret"));
+    for is_whole in [true, false] {
+        let mut out = Vec::new();
+        assert!(responder.datagram(&packet, from, now, &mut out));
+        let refused = wire::signature(&out).map(|tsig| tsig.error);
+        assert_eq!(refused, is_whole.then_some(17));
+        assert_eq!(out[2] & 0x02 != 0, !is_whole);
+        assert_eq!(out.len() > packet.len(), is_whole);
+    }
+}
+
 proptest::proptest! {
     /// Whatever bytes arrive, the answer can be decoded, or there is none.
     #[test]

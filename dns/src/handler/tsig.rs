@@ -22,6 +22,8 @@ use crate::metrics::{QueryKind, Transport};
 const FUDGE: u16 = 300;
 /// The shortest signature that is accepted for checking, in bytes (RFC 8945, section 5.2.2.1), or half of a complete one if that is more.
 const SHORTEST: usize = 10;
+/// The size of the other data of a signature, in bytes: the server's time, where the client's is wrong (RFC 8945, section 5.2.3).
+pub(super) const OTHER: usize = 6;
 
 /// The algorithm of a key (RFC 8945, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,7 +288,7 @@ impl Responder {
             // RFC 8945, section 5.2.3: signed with the client's time, and with the server's time as other data.
             (Denied::Time, Some(mut session)) => {
                 let own = timers(now, 0);
-                session.sign_with(bytes, tsig.time, (denied.code(), &own[..6]));
+                session.sign_with(bytes, tsig.time, (denied.code(), &own[..OTHER]));
             }
             (_, Some(mut session)) => session.sign_with(bytes, now, (denied.code(), &[])),
             // RFC 8945, section 5.3.2: with an empty signature.

@@ -8,8 +8,7 @@ const TYPE_SOA: u16 = 6;
 const BLOCK: usize = 468;
 
 /// The answer that sends a client to TCP instead of `reply`: its header with TC set, its question and its OPT record (RFC 2181, section 9; RFC
-/// 6891, section 7). An answer that has a signature already is returned whole: it refuses the request's signature, has no other records to leave
-/// out, and its header is signed. `None` if `reply` is not a complete message.
+/// 6891, section 7). `None` if `reply` is not a complete message.
 #[must_use]
 pub fn truncated(reply: &[u8]) -> Option<Vec<u8>> {
     let (mut cursor, counts) = sections(reply)?;
@@ -18,13 +17,9 @@ pub fn truncated(reply: &[u8]) -> Option<Vec<u8>> {
     out[6..HEADER].fill(0);
     for _ in 0..counts.iter().sum::<u32>() {
         let start = cursor.at;
-        match RecordHeader::next(&mut cursor)?.kind {
-            TYPE_OPT => {
-                out[HEADER - 1] = 1;
-                out.extend_from_slice(&reply[start..cursor.at]);
-            }
-            TYPE_TSIG => return Some(reply.to_vec()),
-            _ => {}
+        if RecordHeader::next(&mut cursor)?.kind == TYPE_OPT {
+            out[HEADER - 1] = 1;
+            out.extend_from_slice(&reply[start..cursor.at]);
         }
     }
     Some(out)
