@@ -15,7 +15,7 @@ help:
 	@echo "make dist      a release of this tree, into dist/: programs, packages, images, bills of materials, a bundle (TARGETS='…', docs/operations/release.md)"
 	@echo "make check     formatting, lints, sizes"
 	@echo "make bench     figures, with the conditions they were taken under (AGAINST=REVISION: beside that revision, in turns)"
-	@echo "make gpu-check binding of GPU slices against the devices of this machine; says so where there is none"
+	@echo "make gpu-check binding of GPU slices against the devices of this machine (FLAGS=--fault: with a fault on each GPU); says so where there is none"
 	@echo "make console   build the web console into web/dist, from where it gets into the programs"
 	@echo "make screenshots  pictures of every page of the console, into docs/console"
 	@echo "make golden    write the expected outputs of tests anew; look at the difference before you commit it"
@@ -65,7 +65,7 @@ bench: install-run build
 	@scripts/bench.sh
 
 gpu-check:
-	@cargo run --release -p fdn-devices --example gpu-check
+	@cargo run --release -p fdn-devices --example gpu-check -- $(FLAGS)
 
 golden:
 	@scripts/deploy/helm.py write
