@@ -14,6 +14,10 @@
 //! both sides a call weighs [`Terms::calm`], and an observation as many calls as it is really a mean of; with a lasting change it weighs
 //! [`Terms::weight`]. The first observations form a plain mean, as far as that weight allows it.
 //!
+//! **A run of outliers.** Clipping, and a tracking signal that has to rise first, need some fifty calls for a place that became ten times slower,
+//! and with a call now and then clients wait there for minutes. Outliers are single; many in a row on the same side are none. Beyond [`RUN`] of them
+//! the correction follows without a clip. A report counts as two calls at most, since its calls may have been slow together.
+//!
 //! **Source.** P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35, 1964; the recursive form as in
 //! stochastic approximation (Robbins and Monro, 1951); the tracking signal of D. W. Trigg and A. G. Leach, Exponential smoothing with an adaptive
 //! response rate, Operational Research Quarterly 18, 1967.
@@ -21,9 +25,10 @@
 //! **Complexity.** O(log n) for an observation in a table of bounded size; from a full table the eighth observed longest ago is removed.
 //!
 //! **Invariants.** A factor is within `1/most` and `most`; with actual equal to predicted it tends to 1; one observation of one call
-//! changes the expectation by at most a factor of `exp(weight * clip)`; a change of the prediction does not change the expectation,
-//! within the bounds.
+//! changes the expectation by at most a factor of `exp(weight * clip)`, unless it is in a run; a change of the prediction does not change the
+//! expectation, within the bounds.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use fdn_core::{Millis, Timestamp};
@@ -60,7 +65,7 @@ impl Default for Terms {
 
 /// The least clipping bound of [`follow`], in ms: what took next to nothing may well take a millisecond.
 const LEAST: f64 = 1.0;
-/// A place observed within this time is never removed to make room.
+/// A place observed within this time is never removed to make room, and only calls within this time are a run.
 const LIVELY: Millis = Millis::new(60_000.0);
 
 /// Up to this many calls [`follow`] is the plain mean, since so few say little about what is typical; later it is a mean of about as many.
@@ -68,23 +73,80 @@ pub const FEW: u64 = 10;
 /// The power of the tracking signal with which an observation counts as a change: noise gives signals of a third or a half every now and then.
 const POWER: i32 = 4;
 
+/// More calls in a row than these that are all far longer, or all far shorter, than what is known are a change, and no outliers.
+pub const RUN: i64 = 6;
+/// The calls as which a report counts at most in a run.
+const RUN_CALLS: u64 = 2;
+/// The weight of one call in a correction once a run is longer than [`RUN`].
+const RUN_WEIGHT: f64 = 0.2;
+/// The same in [`follow`], and the bound on its error then, in known means.
+const RUN_FOLLOW: (f64, f64) = (0.5, 4.0);
+
+/// The length of a run, above 0 while calls are far longer, below 0 while they are far shorter, after `calls` more of this kind. It ends at what is
+/// needed.
+fn extended(run: i64, side: Option<Ordering>, calls: u64) -> i64 {
+    let calls = calls.min(RUN_CALLS).cast_signed();
+    match side {
+        Some(Ordering::Greater) => (run.max(0) + calls).min(RUN + 1),
+        Some(Ordering::Less) => (run.min(0) - calls).max(-RUN - 1),
+        Some(Ordering::Equal) | None => 0,
+    }
+}
+
 /// The share by which `calls` calls of this weight each move a mean: the sum of as many steps towards the same target.
 fn share(weight: f64, calls: u64) -> f64 {
     1.0 - (1.0 - weight).powf(calls as f64)
 }
 
+/// A robust moving mean of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Typical {
+    /// In ms.
+    pub mean: f64,
+    /// The calls in a row that took more than twice as long (above 0), or less than half as long (below 0).
+    pub run: i64,
+}
+
+/// A call's time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observed {
+    /// In ms.
+    pub took: f64,
+    /// Whether it began after all calls of the run had ended; calls side by side are slow together when the machine pauses, and count as one.
+    pub is_next: bool,
+}
+
 /// One step of a robust moving mean of times in ms, after `before` other calls: an outlier counts at most as twice the known mean (or as
 /// a millisecond more, if that is larger), and one call has weight 0.1. Over the first ten calls it is the plain mean: the very first is
-/// often atypical, a probe that is answered at once or one that finds every cache empty.
+/// often atypical, a probe that is answered at once or one that finds every cache empty. After [`RUN`] outliers in a row on the same side
+/// each further one has weight 0.5, and counts at most as five times the known mean.
 #[must_use]
-pub fn follow(known: f64, sample: f64, before: u64) -> f64 {
-    if before == 0 || !known.is_finite() {
-        return sample;
+pub fn follow(known: Typical, observed: Observed, before: u64) -> Typical {
+    let Typical { mean, run } = known;
+    let sample = observed.took;
+    if before == 0 || !mean.is_finite() {
+        return Typical {
+            mean: sample,
+            run: 0,
+        };
     }
     if before < FEW {
-        return known + (sample - known) / (before + 1) as f64;
+        let mean = mean + (sample - mean) / (before + 1) as f64;
+        return Typical { mean, run: 0 };
     }
-    known + 0.1 * (sample - known).min(known.max(LEAST))
+    let side = if sample - mean > mean.max(LEAST) {
+        Some(Ordering::Greater)
+    } else {
+        (mean - sample > (mean / 2.0).max(LEAST)).then_some(Ordering::Less)
+    };
+    let run = extended(run, side, u64::from(observed.is_next));
+    let (weight, clip) = if run.abs() > RUN && observed.is_next {
+        RUN_FOLLOW
+    } else {
+        (0.1, 1.0)
+    };
+    let mean = mean + weight * (sample - mean).min(clip * mean.max(LEAST));
+    Typical { mean, run }
 }
 
 /// The correction learnt for one place.
@@ -101,6 +163,8 @@ pub struct Residual {
     spread: f64,
     /// The sum of [`Sample::effective`].
     effective: u64,
+    /// The calls in a row that were beyond the clip, above 0 for longer ones, below 0 for shorter ones.
+    run: i64,
     seen: Timestamp,
 }
 
@@ -111,7 +175,8 @@ impl Residual {
         self.log = self.log_at(now, terms);
         // Of the prediction as it was: the one that this sample corrects would always look better.
         let error = (self.log - ratio).exp() - 1.0;
-        let miss = (ratio - self.log).clamp(-terms.clip, terms.clip);
+        let beyond = ratio - self.log;
+        let miss = beyond.clamp(-terms.clip, terms.clip);
         let effective = sample.effective.clamp(1, sample.calls);
         let tracked = share(terms.tracking, effective);
         self.bias += tracked * (miss - self.bias);
@@ -120,8 +185,20 @@ impl Residual {
         self.effective = self.effective.saturating_add(effective);
         let mean = effective as f64 / self.effective as f64;
         let calm = share(terms.calm, effective).max(mean.min(quick));
-        let step = calm + self.change() * (quick - calm);
-        self.log = (self.log + step * miss).clamp(-terms.most.ln(), terms.most.ln());
+        let side = if beyond >= terms.clip {
+            Some(Ordering::Greater)
+        } else {
+            (beyond <= -terms.clip).then_some(Ordering::Less)
+        };
+        let is_old = Millis::from(now.since(self.seen)) >= LIVELY;
+        let before = if is_old { 0 } else { self.run };
+        self.run = extended(before, side, sample.calls);
+        let mut step = (calm + self.change() * (quick - calm)) * miss;
+        let followed = share(RUN_WEIGHT, sample.calls.min(RUN_CALLS)) * beyond;
+        if self.run.abs() > RUN && followed.abs() > step.abs() {
+            step = followed;
+        }
+        self.log = (self.log + step).clamp(-terms.most.ln(), terms.most.ln());
         self.error += quick * (error.abs().min(1.0) - self.error);
         self.calls = self.calls.saturating_add(sample.calls);
         self.seen = now;
@@ -319,231 +396,4 @@ impl<K: Ord + Clone> Residuals<K> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use rand::{RngExt, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
-
-    use super::*;
-
-    const NOW: Timestamp = Timestamp(1_000_000);
-
-    fn sample(predicted: f64, actual: f64, calls: u64) -> Sample {
-        Sample {
-            predicted: Millis::new(predicted),
-            actual: Millis::new(actual),
-            calls,
-            effective: calls.min(FEW),
-        }
-    }
-
-    /// The correction of the place that all tests use.
-    fn factor(known: &Residuals<u32>, predicted: f64) -> f64 {
-        known.factor(&1, Millis::new(predicted), NOW)
-    }
-
-    fn table(capacity: usize) -> Residuals<u32> {
-        Residuals::new(Terms::default(), capacity)
-    }
-
-    #[test]
-    fn a_speed_that_changes_by_five_is_corrected_within_a_hundred_calls() {
-        for change in [5.0, 0.2] {
-            let mut known = table(1);
-            for _ in 0..1000 {
-                known.observe(&1, &sample(10.0, 10.0, 1), NOW, 0.1);
-            }
-            let mut drifted = false;
-            for _ in 0..100 {
-                drifted |= known.observe(&1, &sample(10.0, 10.0 * change, 1), NOW, 0.02);
-            }
-            let error = factor(&known, 10.0) / change - 1.0;
-            assert!(error.abs() < 0.05, "{change}: {error}");
-            assert!(drifted, "a new plan is asked for");
-        }
-    }
-
-    #[test]
-    fn the_median_error_is_small_after_a_thousand_noisy_calls() {
-        // Times of a quarter around a place that is 1.8 times slower than predicted, and one call in twenty that takes fifty times as long.
-        let mut rng = ChaCha8Rng::seed_from_u64(7);
-        let (mut known, mut mean, mut calls) = (table(1), 0.0, 0);
-        for _ in 0..1000 {
-            let outlier = if rng.random_bool(0.05) { 50.0 } else { 1.0 };
-            mean = follow(mean, 18.0 * rng.random_range(0.75..1.25) * outlier, calls);
-            calls += 1;
-            if calls % 20 == 0 {
-                known.observe(&1, &sample(10.0, mean, 20), NOW, 0.1);
-            }
-        }
-        let predicted = 10.0 * factor(&known, 10.0);
-        assert!((predicted / 18.0 - 1.0).abs() < 0.15, "{predicted}");
-    }
-
-    #[test]
-    fn calls_that_differ_widely_are_told_from_a_place_that_changed() {
-        // The typical time of the last ten calls, of which each takes from a fifth to five times as long; thirty calls between two reports.
-        let (mut corrected, mut reported, mut changed) = (0.0, 0.0, 0.0);
-        for seed in 0..20 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let (mut known, mut typical, mut calls) = (table(1), 0.0, 0);
-            let mut report = |usual: f64| {
-                for _ in 0..30 {
-                    let one = usual * rng.random_range(-1.6_f64..1.6).exp();
-                    typical = follow(typical, one, calls);
-                    calls += 1;
-                }
-                known.observe(&1, &sample(10.0, typical, 30), NOW, 0.1);
-                (factor(&known, 10.0).ln(), (typical / 10.0).ln())
-            };
-            let reports: Vec<(f64, f64)> = (0..200).map(|_| report(10.0)).collect();
-            let swing = |of: fn(&(f64, f64)) -> f64| {
-                let pairs = reports[50..].windows(3);
-                pairs
-                    .map(|three| (of(&three[2]) - of(&three[0])).abs())
-                    .fold(0.0, f64::max)
-                    / 20.0
-            };
-            corrected += swing(|one| one.0);
-            reported += swing(|one| one.1);
-            // Five times as long from now on: most of it is known after some two hundred calls.
-            let before = reports[199].0;
-            let after = (0..7).map(|_| report(50.0).0).last().expect("seven");
-            changed += (after - before) / 20.0;
-        }
-        assert!(
-            corrected * 3.0 < reported,
-            "on average {corrected} of {reported}"
-        );
-        let changed = changed.exp();
-        assert!((3.0..7.0).contains(&changed), "{changed}");
-    }
-
-    #[test]
-    fn one_outlier_moves_next_to_nothing_and_what_is_no_time_nothing() {
-        let mut known = table(2);
-        known.observe(&1, &sample(10.0, 10.0, 100), NOW, 0.1);
-        assert!(!known.observe(&1, &sample(10.0, 1e6, 1), NOW, 0.1));
-        assert!(factor(&known, 10.0) < 1.06);
-        for odd in [
-            sample(0.0, 1.0, 1),
-            sample(1.0, 0.0, 1),
-            sample(1.0, f64::INFINITY, 1),
-            sample(1.0, 5.0, 0),
-        ] {
-            assert!(!known.observe(&2, &odd, NOW, 0.0));
-        }
-        assert_eq!(
-            (known.len(), known.factor(&2, Millis::new(1.0), NOW)),
-            (1, 1.0)
-        );
-    }
-
-    #[test]
-    fn what_was_seen_here_stays_whatever_is_measured_elsewhere() {
-        let mut known = table(1);
-        known.observe(&1, &sample(10.0, 20.0, 10_000), NOW, 0.1);
-        // The measurement elsewhere becomes four times as long; nothing else changes.
-        let time = 40.0 * factor(&known, 40.0);
-        assert!((time - 20.0).abs() < 0.1, "{time}");
-        known.observe(&1, &sample(80.0, 20.0, 10_000), NOW, 0.1);
-        let time = 80.0 * factor(&known, 80.0);
-        assert!((time - 20.0).abs() < 0.1, "{time}");
-        assert!(factor(&known, 0.0).is_finite());
-    }
-
-    #[test]
-    fn what_is_not_seen_any_more_fades() {
-        let mut known = table(1);
-        known.observe(&1, &sample(10.0, 20.0, 10_000), NOW, 0.1);
-        known.observe(&1, &sample(10.0, 20.0, 10_000), NOW, 0.1);
-        let now = factor(&known, 10.0);
-        assert!((now - 2.0).abs() < 0.01, "{now}");
-        let later = known.factor(&1, Millis::new(10.0), Timestamp(NOW.0 + 3_600_000));
-        assert!((later - 2.0_f64.sqrt()).abs() < 0.01, "{later}");
-    }
-
-    #[test]
-    fn as_many_are_kept_as_may_be_and_the_oldest_give_way() {
-        let mut known = table(2);
-        for (place, at) in [(1, 10), (2, 20), (1, 30), (3, 100)] {
-            known.observe(&place, &sample(1.0, 2.0, 5), Timestamp(at * 1_000), 0.1);
-        }
-        let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
-        assert_eq!(left, [1, 3]);
-    }
-
-    #[test]
-    fn who_is_seen_in_every_pass_stays_whoever_comes() {
-        let mut known = table(16);
-        for pass in 0..5 {
-            let now = Timestamp(NOW.0 + pass * 5_000);
-            for place in (0..20).rev() {
-                known.observe(&place, &sample(1.0, 2.0, 50), now, 0.1);
-            }
-            let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
-            assert_eq!(left, (4..20).collect::<Vec<_>>());
-        }
-        assert_eq!(known.get(&19).map(Residual::calls), Some(250));
-    }
-
-    #[test]
-    fn after_a_quiet_night_an_eighth_gives_way() {
-        let mut known = table(16);
-        for place in 0..16 {
-            known.observe(&place, &sample(1.0, 2.0, 5), NOW, 0.1);
-        }
-        let morning = Timestamp(NOW.0 + 8 * 3_600_000);
-        known.observe(&16, &sample(1.0, 2.0, 5), morning, 0.1);
-        let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
-        assert_eq!(left, (2..17).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_wait_that_rises_from_next_to_nothing_is_soon_seen() {
-        let after = (100..150).fold(0.02, |known, before| follow(known, 200.0, before));
-        assert!(after > 5.0, "{after}");
-        assert!(follow(0.02, 200.0, 100) < 0.2, "one alone is not");
-    }
-
-    #[test]
-    fn the_first_call_says_no_more_than_the_next_ones() {
-        for first in [0.1, 5_000.0] {
-            let after = (1..30).fold(first, |known, before| follow(known, 500.0, before));
-            assert!((400.0..600.0).contains(&after), "{first}: {after}");
-        }
-    }
-
-    proptest! {
-        /// Whatever is seen, a correction stays within its bounds, and one call changes it by one bounded step.
-        #[test]
-        fn corrections_are_bounded(seen in prop::collection::vec((1e-6f64..1e9, 1e-6f64..1e9, 1u64..1000), 1..60)) {
-            let terms = Terms::default();
-            let (mut known, mut base) = (table(1), 1.0);
-            for (predicted, actual, calls) in seen {
-                let before = (!known.is_empty()).then(|| factor(&known, base) * base);
-                known.observe(&1, &sample(predicted, actual, calls), NOW, 0.1);
-                let after = factor(&known, predicted);
-                let bound = terms.most * 0.999;
-                prop_assert!(after <= terms.most * 1.0001 && after >= 0.9999 / terms.most);
-                base = predicted;
-                let step = (terms.weight * terms.clip).exp() * 1.0001;
-                if let Some(before) = before
-                    && calls == 1
-                    && before / predicted < bound
-                    && predicted / before < bound
-                {
-                    let after = after * predicted;
-                    prop_assert!(after / before <= step && before / after <= step);
-                }
-            }
-        }
-
-        /// A robust mean of times stays between what it was and what was seen.
-        #[test]
-        fn a_step_stays_in_between(known in 1e-3f64..1e6, sample in 1e-3f64..1e6, before in 0u64..30) {
-            let next = follow(known, sample, before);
-            prop_assert!(next >= known.min(sample) - 1e-9 && next <= known.max(sample) + 1e-9);
-        }
-    }
-}
+mod tests;

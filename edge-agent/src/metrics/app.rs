@@ -1,7 +1,7 @@
 //! The metrics of one app: a few atomic additions for each call.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use fdn_core::figures::Tally;
 use fdn_core::phases::PhaseTimes;
 use fdn_core::rollout::VersionObserved;
 use fdn_core::{ErrorCode, Millis, VersionNumber};
-use fdn_scheduling::residual;
+use fdn_scheduling::residual::{self, Observed, Typical};
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 use super::VersionCounts;
@@ -92,6 +92,10 @@ pub struct AppMetrics {
     start_mean: AtomicU64,
     /// The typical time until a call is admitted, until it has an instance, and inside the function: robust means, stored like those above.
     phases: [AtomicU64; 3],
+    /// The calls in a row that were far from each of `phases`, as in [`residual::Typical`].
+    phase_runs: [AtomicI64; 3],
+    /// When the last of the calls that were counted one after the other ended, in microseconds after `since`.
+    phases_next_at: AtomicU64,
     /// The number of calls in `phases`.
     phase_samples: AtomicU64,
     /// When `phases` were last reset, in microseconds after `since`: calls that began earlier are not included.
@@ -124,6 +128,8 @@ impl AppMetrics {
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
             phases: Default::default(),
+            phase_runs: Default::default(),
+            phases_next_at: AtomicU64::new(0),
             phase_samples: AtomicU64::new(0),
             phases_reset_at: AtomicU64::new(0),
             since: Instant::now(),
@@ -185,18 +191,29 @@ impl AppMetrics {
     }
 
     fn count_phases(&self, queue: Duration, instantiate: Duration, exec: Duration) {
-        let began = self.since.elapsed().saturating_sub(instantiate + exec);
-        if micros(began) < self.phases_reset_at.load(Ordering::Relaxed) {
+        let now = self.since.elapsed();
+        let began = micros(now.saturating_sub(instantiate + exec));
+        if began < self.phases_reset_at.load(Ordering::Relaxed) {
             return;
+        }
+        let is_next = began >= self.phases_next_at.load(Ordering::Relaxed);
+        if is_next {
+            self.phases_next_at.store(micros(now), Ordering::Relaxed);
         }
         let before = self.phase_samples.fetch_add(1, Ordering::Relaxed);
         let served = f64::from_bits(self.served.load(Ordering::Relaxed));
         let served = running_mean(served, before, (instantiate + exec).as_secs_f64() * 1e3);
         self.served.store(served.to_bits(), Ordering::Relaxed);
-        for (phase, took) in self.phases.iter().zip([queue, instantiate, exec]) {
-            let known = f64::from_bits(phase.load(Ordering::Relaxed));
-            let next = residual::follow(known, took.as_secs_f64() * 1e3, before);
-            phase.store(next.to_bits(), Ordering::Relaxed);
+        let phases = self.phases.iter().zip(&self.phase_runs);
+        for ((mean, run), took) in phases.zip([queue, instantiate, exec]) {
+            let known = Typical {
+                mean: f64::from_bits(mean.load(Ordering::Relaxed)),
+                run: run.load(Ordering::Relaxed),
+            };
+            let took = took.as_secs_f64() * 1e3;
+            let next = residual::follow(known, Observed { took, is_next }, before);
+            mean.store(next.mean.to_bits(), Ordering::Relaxed);
+            run.store(next.run, Ordering::Relaxed);
         }
     }
 
@@ -289,8 +306,9 @@ impl AppMetrics {
         let now = micros(self.since.elapsed());
         self.phases_reset_at.store(now, Ordering::Relaxed);
         self.phase_samples.store(0, Ordering::Relaxed);
-        for phase in &self.phases {
-            phase.store(0, Ordering::Relaxed);
+        for (mean, run) in self.phases.iter().zip(&self.phase_runs) {
+            mean.store(0, Ordering::Relaxed);
+            run.store(0, Ordering::Relaxed);
         }
         self.served.store(0, Ordering::Relaxed);
     }
