@@ -2,7 +2,7 @@
 //!
 //! Compiled by `fdn_testkit::docker` with plain `rustc` as a static executable, so that it can be the only file of an image.
 //! It uses the standard library only. `PROBE_BIND` is the address to listen on, if not all. With `PROBE=exit` it exits at once with status 3, with
-//! `PROBE=deaf` it never listens.
+//! `PROBE=deaf` it never listens, with `PROBE=stubborn` it handles no SIGTERM, and with `PROBE=sigwait` its first thread waits for it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -15,7 +15,16 @@ static TERMINATE: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
     fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
+    fn pthread_sigmask(how: i32, set: *const Signals, old: *mut Signals) -> i32;
+    fn sigwait(set: *const Signals, number: *mut i32) -> i32;
 }
+
+/// `sigset_t`.
+#[repr(C)]
+struct Signals([u64; 16]);
+
+const SIG_BLOCK: i32 = 0;
+const SIGTERM: i32 = 15;
 
 extern "C" fn on_terminate(_: i32) {
     TERMINATE.store(true, Ordering::SeqCst);
@@ -36,7 +45,19 @@ fn main() {
         }
         _ => {}
     }
-    unsafe { signal(15, on_terminate) };
+    match std::env::var("PROBE").as_deref() {
+        Ok("stubborn") => {}
+        Ok("sigwait") => {
+            let (set, mut number) = (Signals(std::array::from_fn(|n| u64::from(n == 0) << (SIGTERM - 1))), 0);
+            // Before there are other threads, which get the same mask.
+            unsafe { pthread_sigmask(SIG_BLOCK, &set, std::ptr::null_mut()) };
+            thread::spawn(listen);
+            unsafe { sigwait(&set, &mut number) };
+            println!("probe ends");
+            std::process::exit(0);
+        }
+        _ => drop(unsafe { signal(SIGTERM, on_terminate) }),
+    }
     thread::spawn(|| {
         loop {
             if TERMINATE.load(Ordering::SeqCst) && RUNNING.load(Ordering::SeqCst) == 0 {
@@ -46,6 +67,10 @@ fn main() {
             thread::sleep(Duration::from_millis(5));
         }
     });
+    listen();
+}
+
+fn listen() {
     let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
     let address = std::env::var("PROBE_BIND").unwrap_or_else(|_| "0.0.0.0".to_owned());
     let address: std::net::IpAddr = address.parse().unwrap();

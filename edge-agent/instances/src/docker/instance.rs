@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::cgroup::Cgroup;
 use super::freeze::{self, FreezeError, Target};
-use super::{create, failure};
+use super::{create, failure, signals};
 use crate::body::{Request, Response};
 use crate::call::CallFailure;
 use crate::error::{InstanceError, RuntimeError};
@@ -176,6 +176,12 @@ impl DockerInstance {
         drop(self.remove().await);
     }
 
+    /// Whether its program ignores SIGTERM now, so that there is no point in waiting for it.
+    async fn ignores_sigterm(&self) -> bool {
+        let container = self.docker.inspect_container(&self.container, None).await;
+        container.is_ok_and(|container| signals::ignores_sigterm(&container))
+    }
+
     async fn signal(&self, signal: &str) -> Result<(), RuntimeError> {
         let options = KillContainerOptionsBuilder::default()
             .signal(signal)
@@ -270,6 +276,13 @@ impl Instance for DockerInstance {
                 // A frozen process cannot end. If it cannot be thawed, only the forced removal below is left.
                 drop(freeze::order(self, Target::Thaw).await);
             }
+            // Calls may finish within the grace. The program is looked at before the signal: a handler may take itself back when it is called.
+            let is_idle = self.link().is_none_or(|link| link.in_flight() == 0);
+            let grace = if is_idle && self.ignores_sigterm().await {
+                Duration::ZERO
+            } else {
+                grace
+            };
             self.signal("SIGTERM").await?;
             let ended = tokio::time::timeout(grace, self.state.ended()).await;
             if ended.is_err() {

@@ -24,6 +24,7 @@ mod instance;
 mod network;
 mod options;
 mod precreated;
+mod signals;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,14 +1,17 @@
 //! Guarantees of containers beyond the list: the sandbox, archives, the engine's absence.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fdn_core::{Coded, ErrorCode, MilliCpu};
 use fdn_instances::docker::{DockerOptions, Network};
-use fdn_instances::{ExitReason, InstanceState, Outbound, Runtime, StartError};
+use fdn_instances::{ExitReason, InstanceState, Outbound, Runtime, StartError, StartSpec};
 use fdn_testkit::wait;
 
 use super::{Engine, GRACE, image_of};
-use crate::subject::{PATIENCE, Program, Running, Subject, ask, get, owner, spec, until};
+use crate::subject::{
+    PATIENCE, Program, Running, Subject, ask, begin, get, owner, spec, text, until,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sandbox_is_closed() {
@@ -233,6 +236,43 @@ async fn pause_back_to_back(cgroups: Option<PathBuf>, times: usize) {
     });
     futures::future::join_all(rounds).await;
     assert_eq!(engine.leftovers(&owner).await, 0);
+}
+
+/// A program that handles SIGTERM in this way.
+async fn running(engine: &Engine, mode: &str) -> Running {
+    let change = |spec: &mut StartSpec| {
+        let name = "PROBE".parse().expect("a name");
+        spec.env.insert(name, mode.to_owned());
+    };
+    Running::with(engine, Program::Hello, change).await
+}
+
+/// The first process of a container does not get a signal that it does not handle: it would be waited for until the grace is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_handles_no_signal_is_not_waited_for() {
+    let engine = Engine::with(Network::Isolated).await;
+    for (mode, code) in [("stubborn", 137), ("sigwait", 0)] {
+        let running = running(&engine, mode).await;
+        let stopping = running.instance.stop(Duration::from_secs(3600));
+        let stopped = tokio::time::timeout(PATIENCE, stopping).await;
+        let exit = stopped.expect("it is not waited for").expect("it stops");
+        let ended = (exit.code, exit.reason);
+        assert_eq!(ended, (Some(code), ExitReason::Stopped), "{mode}");
+        assert_eq!(engine.leftovers(&running.owner).await, 0);
+    }
+}
+
+/// What it is asked may finish all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_handles_no_signal_has_the_grace_for_its_calls() {
+    let engine = Engine::with(Network::Isolated).await;
+    let running = running(&engine, "stubborn").await;
+    let call = begin(&running.instance, "/sleep/1000").await;
+    let exit = running.instance.stop(Duration::from_secs(5)).await;
+    let exit = exit.expect("it stops");
+    assert_eq!((exit.code, exit.reason), (Some(137), ExitReason::Stopped));
+    let response = call.await.expect("no panic").expect("the call finished");
+    assert_eq!(text(response).await, "slept");
 }
 
 /// A restarted agent knows which instances are paused, whoever froze them, and also removes frozen ones that are in the way.
