@@ -71,13 +71,10 @@ async fn readyz(
     let mut conditions = readiness.conditions();
     if let Some(not_accepting) = not_accepting {
         let why = (not_accepting.why)();
-        let condition = Condition {
-            ok: why.is_none(),
-            detail: why.unwrap_or_default(),
-        };
+        let condition = Condition::needed(why.is_none(), why.unwrap_or_default());
         conditions.insert(not_accepting.condition, condition);
     }
-    let mut response = if conditions.values().all(|condition| condition.ok) {
+    let mut response = if conditions.values().all(Condition::permits) {
         HttpResponse::Ok()
     } else {
         HttpResponse::ServiceUnavailable()

@@ -108,18 +108,14 @@ async fn publish(state: &State, mut row: OutboxRow) -> Result<(), Error> {
 
 /// Updates metrics and readiness.
 async fn note_state(state: &State, failing: bool) {
-    match state.broker.check().await {
-        Ok(()) => state.readiness.set(
-            "broker",
-            !failing,
-            if failing {
-                "messages cannot be published"
-            } else {
-                ""
-            },
-        ),
-        Err(error) => state.readiness.set("broker", false, error.to_string()),
-    }
+    let trouble = match state.broker.check().await {
+        Ok(()) => failing.then(|| "messages cannot be published".to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    // A controller that never reached the broker has wrong settings, and no balancer should send it anything. Later it serves all but new jobs without
+    // one, as its peers do: if all of them were not ready then, nobody would reach the API.
+    let (ok, detail) = (trouble.is_none(), trouble.unwrap_or_default());
+    state.readiness.set_initial("broker", ok, detail);
     let stats = async {
         let mut connection = state.store.read().await?;
         outbox_stats(&mut connection).await
