@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -103,8 +103,44 @@ pub fn read_or_create(path: &Path) -> Result<Secret, ServiceError> {
     }
 }
 
-/// Writes a secret to a new file of mode 0600; returns `false` if the file already exists. The file appears with its whole content, and is
-/// there after a power failure.
+/// Whose file a secret becomes, and who may read it, where root writes it for a service: in a file of root alone the service could not read it at its
+/// next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Access {
+    owner: u32,
+    group: u32,
+    mode: u32,
+}
+
+impl Access {
+    /// Like the file that is replaced, or else as its folder suggests; `None` if the caller is not root, whose files are then its own.
+    fn of(path: &Path) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        if let Ok(file) = fs::metadata(path) {
+            return Some(Self::like(&file, file.mode() & 0o040 != 0));
+        }
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = fs::metadata(folder.unwrap_or(Path::new("."))).ok()?;
+        // A folder that lets its group in and nobody else, as packages make it for settings.
+        let for_group = folder.uid() == 0 && folder.mode() & 0o057 == 0o050;
+        Some(Self::like(&folder, for_group))
+    }
+
+    fn like(that: &fs::Metadata, group_reads: bool) -> Self {
+        let for_group = group_reads && that.gid() != 0;
+        Self {
+            owner: that.uid(),
+            group: that.gid(),
+            mode: if for_group { 0o640 } else { 0o600 },
+        }
+    }
+}
+
+/// Writes a secret to a new file that only its owner can read; returns `false` if the file already exists. The file appears with its whole content,
+/// and is there after a power failure. What root writes belongs to the folder's owner and group, and the group may read it in a folder of root's that lets
+/// that group in and nobody else.
 ///
 /// # Errors
 /// When the file cannot be created.
@@ -117,7 +153,8 @@ pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
         return Ok(false);
     }
     let fresh = fresh_name(path).map_err(failed)?;
-    create(&fresh, secret).map_err(failed)?;
+    let access = Access::of(path);
+    create(&fresh, secret, access).map_err(failed)?;
     // Unlike a rename, a link replaces nothing.
     let linked = fs::hard_link(&fresh, path);
     fs::remove_file(&fresh).map_err(failed)?;
@@ -131,7 +168,7 @@ pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
                 ErrorKind::Unsupported | ErrorKind::PermissionDenied
             ) =>
         {
-            match create(path, secret) {
+            match create(path, secret, access) {
                 Ok(()) => true,
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => false,
                 Err(e) => return Err(failed(e)),
@@ -143,7 +180,8 @@ pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
     Ok(is_new)
 }
 
-/// Atomically replaces the content of `path` with a secret, mode 0600; what is written is there after a power failure.
+/// Atomically replaces the content of `path` with a secret that only its owner can read; what is written is there after a power failure. A file that root
+/// replaces stays its owner's and its group's, and the group may still read it; a new one is as in [`write_new`].
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -153,7 +191,7 @@ pub fn write(path: &Path, secret: &Secret) -> Result<(), ServiceError> {
         fs::create_dir_all(parent).map_err(failed)?;
     }
     let fresh = fresh_name(path).map_err(failed)?;
-    create(&fresh, secret).map_err(failed)?;
+    create(&fresh, secret, Access::of(path)).map_err(failed)?;
     fs::rename(&fresh, path).map_err(failed)?;
     // Who goes on believes the file written, such as one who seals data with a new key and forgets the old one.
     sync_folder(path).map_err(failed)
@@ -176,15 +214,19 @@ fn fresh_name(path: &Path) -> std::io::Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-fn create(path: &Path, secret: &Secret) -> std::io::Result<()> {
+fn create(path: &Path, secret: &Secret, access: Option<Access>) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path)?;
+    if let Some(access) = access {
+        fchown(&file, Some(access.owner), Some(access.group))?;
+    }
     // The process may mask even the owner's rights.
-    file.set_permissions(Permissions::from_mode(0o600))?;
+    let mode = access.map_or(0o600, |access| access.mode);
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(secret.expose().as_bytes())?;
     file.sync_all()
 }
@@ -218,6 +260,45 @@ mod tests {
         assert_eq!(first.derive("a"), first.derive("a"));
         assert_ne!(first.derive("a"), first.derive("b"));
         assert_ne!(first.derive("a"), Secret::new("next").derive("a"));
+    }
+
+    #[test]
+    fn what_root_writes_for_a_service_can_be_read_by_the_service() {
+        use std::os::unix::fs::chown;
+
+        if !rustix::process::geteuid().is_root() {
+            // Nobody else can give files away, and their secrets are their own.
+            let folder = tempfile::tempdir().expect("folder");
+            assert_eq!(Access::of(&folder.path().join("key")), None);
+            return;
+        }
+        let folder = tempfile::tempdir().expect("folder");
+        let access = |name: &str| {
+            let file = fs::metadata(folder.path().join(name)).expect("there");
+            (file.uid(), file.gid(), file.mode() & 0o777)
+        };
+        let set = |path: &Path, owner, group, mode| {
+            chown(path, Some(owner), Some(group)).expect("given");
+            fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+        };
+        let of = |name: &str| folder.path().join(name);
+        let secret = Secret::new("a");
+        // A folder of the settings of a service, and one of its state.
+        for (owner, mode, expected) in [(0, 0o750, 0o640), (4242, 0o700, 0o600)] {
+            set(folder.path(), owner, 4243, mode);
+            let name = format!("new-{owner}");
+            assert!(write_new(&of(&name), &secret).expect("written"));
+            assert_eq!(access(&name), (owner, 4243, expected));
+            write(&of(&name), &Secret::new("b")).expect("replaced");
+            assert_eq!(access(&name), (owner, 4243, expected));
+        }
+        // Everybody gets into this one; what root makes there is root's.
+        set(folder.path(), 0, 0, 0o755);
+        write(&of("own"), &secret).expect("written");
+        assert_eq!(access("own"), (0, 0, 0o600));
+        set(&of("own"), 4242, 4243, 0o644);
+        write(&of("own"), &Secret::new("b")).expect("replaced");
+        assert_eq!(access("own"), (4242, 4243, 0o640));
     }
 
     #[test]
