@@ -6,7 +6,15 @@ file=/var/lib/fdn/token
 # Made before: the first password may have been changed since, and logins that fail make the admin wait.
 [ ! -s "$file" ] || exit 0
 # A network of one host: nobody else reads it.
-until fdn login http://10.86.0.10:8600 --user admin --password-file /controller/admin.password; do
+until said=$(fdn login http://10.86.0.10:8600 --user admin --password-file /controller/admin.password 2>&1); do
+  echo "$said" >&2
+  case $said in
+    *FDN-2001*)
+      # Each further try would make the admin wait longer. It is not started again either.
+      echo "the first password has been changed: write the present one there and bring the network up again (docs/operations/backup.md)" >&2
+      exit 0
+      ;;
+  esac
   sleep 1
 done
 case $CLUSTER in
