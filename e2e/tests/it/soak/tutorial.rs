@@ -223,13 +223,13 @@ async fn the_second_half_of_the_tutorial_holds_on_separate_processes() {
     person.program("fdn", &format!("exec {} \"$@\"", binary("fdn").display()));
     let agent = binary("fdn-edge-agent").display().to_string();
     let flags = format!(
-        "--data data --config edge-agent.toml --address 127.0.4.1 --gateway-port {} --admin-port {} --peer-port {}",
+        "--address 127.0.4.1 --gateway-port {} --admin-port {} --peer-port {}",
         network.gateway_port, network.admin_port, network.peer_port
     );
     person.program(
         "fdn-edge-agent",
         &format!(
-            "if [ \"$1\" = join ]; then exec {agent} \"$@\" {flags}; fi\nexport FDN_DOCKER__SOCKET={engine}\nexec {agent} --config edge-agent.toml"
+            "if [ \"$1\" = join ]; then exec {agent} \"$@\" {flags}; fi\nexport FDN_DOCKER__SOCKET={engine}\nexec {agent} \"$@\""
         ),
     );
     let mut died = false;
