@@ -68,6 +68,18 @@ impl Function {
         drop(expired);
     }
 
+    /// When each idle instance was last used.
+    pub(crate) fn idle_times(&self) -> Vec<Instant> {
+        self.idle().iter().map(Instance::idle_since).collect()
+    }
+
+    /// Drops the idle instances that were not used after `last`. Returns how many there were.
+    pub(crate) fn drop_idle_until(&self, last: Instant) -> usize {
+        let goes = |instance: &mut Instance| instance.idle_since() <= last;
+        let dropped: Vec<Instance> = self.idle().extract_if(.., goes).collect();
+        dropped.len()
+    }
+
     /// When each idle instance that holds something was last used, and how much it holds.
     pub(crate) fn idle_holding(
         &self,

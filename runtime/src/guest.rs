@@ -17,6 +17,9 @@ use crate::function::Function;
 use crate::outbound::Hooks;
 use crate::state::{FIRST_SLICE, GuestState, HOSTCALL_FUEL, MAX_HANDLES, Termination};
 
+/// How many idle instances are dropped at first for a call that finds the pool full.
+const FIRST_DROPS: usize = 4;
+
 /// An instantiated component with its memory.
 pub(crate) struct Instance {
     store: Store<GuestState>,
@@ -57,7 +60,7 @@ impl Instance {
         let engine = function.engine();
         let id = engine.next_instance();
         shared.update_stats(|stats| stats.instance = Some(id));
-        let mut retried = false;
+        let (mut drops, mut retried) = (FIRST_DROPS, false);
         loop {
             let hooks = hooks(function, context, id, shared);
             let state = GuestState::new(context, shared.clone(), hooks);
@@ -80,12 +83,14 @@ impl Instance {
                         resource_guard: None,
                     });
                 }
-                // Idle instances are only a convenience; a call that waits for room goes before them.
+                // Idle instances are only a convenience; a call that waits for room goes before them. Few are dropped at first, so that one full
+                // pool does not cost all functions their warm instances; then more, since this function may need several places of the pool.
                 Err(error)
                     if error.is::<PoolConcurrencyLimitError>()
-                        && !retried
-                        && engine.drop_idle() > 0 =>
+                        // Once even if none was idle: another call may have dropped the last ones for itself and for this.
+                        && (engine.drop_idle_oldest(drops) > 0 || !retried) =>
                 {
+                    drops = drops.saturating_mul(2);
                     retried = true;
                 }
                 // For example, no more memory maps: not the function's fault.

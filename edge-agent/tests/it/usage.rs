@@ -529,6 +529,8 @@ async fn a_controller_finds_single_calls_on_the_node() {
     agent.stop().await;
 }
 
+mod cut;
+
 mod soak {
     #![allow(clippy::print_stdout, reason = "a seed is told, to repeat what it did")]
 

@@ -132,6 +132,10 @@ impl Shared {
             }
             let error = outcome.as_ref().err().cloned();
             state.outcome = Some(outcome);
+            // A call that the node had no room for has taken nothing.
+            if !matches!(error, Some(CallError::Overloaded { .. })) {
+                self.complete_times(&mut state.stats);
+            }
             state.stats.finished = true;
             self.over.store(true, Ordering::Relaxed);
             (state.waker.take(), state.stats.instance, error)
@@ -143,6 +147,20 @@ impl Shared {
         }
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+
+    /// Adds the time so far of a guest that has not told it: it still runs, or is cut before it returns. Until an instance is ready, this is the time
+    /// that making it took. Without this, a call that is cut would seem to have taken no time at all.
+    fn complete_times(&self, stats: &mut CallStats) {
+        if stats.instance.is_none() || !stats.exec.is_zero() {
+            return;
+        }
+        let so_far = self.started.elapsed();
+        if stats.instantiate.is_zero() {
+            stats.instantiate = so_far;
+        } else {
+            stats.exec = so_far.saturating_sub(stats.instantiate);
         }
     }
 
@@ -174,18 +192,23 @@ impl Shared {
     }
 
     fn begin_slice(&self) {
-        self.slice_start_ns
-            .store(self.clock_ns(), Ordering::Relaxed);
+        self.begin_slice_at(self.clock_ns());
+    }
+
+    fn begin_slice_at(&self, now_ns: u64) {
+        self.slice_start_ns.store(now_ns, Ordering::Relaxed);
         self.suspected_at_ns.store(NOT_SUSPECTED, Ordering::Relaxed);
     }
 
     /// Adds the CPU time of the running slice so far. Only the thread that runs the slice calls this, so that the load and
     /// the store need not be one atomic step.
     pub(crate) fn count_cpu(&self) {
-        let used = self.slice_ns();
+        // Read once for both slices: reading the clock is most of what this costs.
+        let now = self.clock_ns();
+        let used = self.slice_ns(now);
         let before = self.cpu_ns.load(Ordering::Relaxed);
         self.cpu_ns.store(before + used, Ordering::Relaxed);
-        self.begin_slice();
+        self.begin_slice_at(now);
     }
 
     /// Checks the running slice; called by the guest inside it, at most once per tick.
@@ -213,16 +236,14 @@ impl Shared {
     }
 
     fn total_ns(&self) -> Duration {
-        Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed) + self.slice_ns())
+        Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed) + self.slice_ns(self.clock_ns()))
     }
 
-    /// The CPU time of the running slice, in ns. In the background it is measured. On a caller's thread, asking the kernel for the
-    /// thread's clock would cost as much as the rest of the bookkeeping, so wall-clock time of up to two ticks is counted there, and
+    /// The CPU time of the running slice at `now_ns` of its clock, in ns. In the background it is measured. On a caller's thread, asking the kernel for
+    /// the thread's clock would cost as much as the rest of the bookkeeping, so wall-clock time of up to two ticks is counted there, and
     /// CPU time is measured from when a longer slice was noticed.
-    fn slice_ns(&self) -> u64 {
-        let wall_or_cpu = self
-            .clock_ns()
-            .saturating_sub(self.slice_start_ns.load(Ordering::Relaxed));
+    fn slice_ns(&self, now_ns: u64) -> u64 {
+        let wall_or_cpu = now_ns.saturating_sub(self.slice_start_ns.load(Ordering::Relaxed));
         if self.is_heavy() {
             return wall_or_cpu;
         }
@@ -286,6 +307,9 @@ impl Shared {
 
     pub(super) fn stats(&self) -> CallStats {
         let mut stats = self.state().stats;
+        if !stats.finished {
+            self.complete_times(&mut stats);
+        }
         stats.cpu = Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed));
         stats
     }

@@ -14,7 +14,7 @@ use super::shared::Shared;
 pub struct CallStats {
     /// Time until an instance was ready: making one, or taking an idle one.
     pub instantiate: Duration,
-    /// Time from then until the guest returned.
+    /// Time from then until the guest returned, or was cut.
     pub exec: Duration,
     /// CPU time of the guest, instantiation included.
     pub cpu: Duration,

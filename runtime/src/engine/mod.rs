@@ -264,6 +264,30 @@ impl Engine {
             .sum()
     }
 
+    /// Drops the `most` least recently used idle instances of all functions, to make some room. Returns how many there were; 0 only if none is idle.
+    pub fn drop_idle_oldest(&self, most: usize) -> usize {
+        let functions = self.inner.functions();
+        loop {
+            let mut idle: Vec<Instant> = functions
+                .iter()
+                .flat_map(|function| function.idle_times())
+                .collect();
+            idle.sort_unstable();
+            idle.truncate(most);
+            let Some(last) = idle.last() else {
+                return 0;
+            };
+            let dropped = functions
+                .iter()
+                .map(|function| function.drop_idle_until(*last))
+                .sum();
+            // Another call may have taken or dropped just these.
+            if dropped > 0 {
+                return dropped;
+            }
+        }
+    }
+
     /// Drops the least recently used idle instances that hold something, as many as release `wanted` of it together; none if all of them hold less.
     /// `held` says how much of it is in what an instance occupies. Returns how many there were.
     pub fn drop_idle_holding(&self, wanted: u64, held: impl Fn(&ResourceGuard) -> u64) -> usize {

@@ -224,7 +224,14 @@ async fn a_dropped_call_ends_its_guest() {
     let stats = call.stats();
     let waiting = tokio::time::timeout(std::time::Duration::from_millis(20), call.response()).await;
     assert!(waiting.is_err());
+    let running = stats.snapshot();
     super::finished(&stats).await;
+    let ended = stats.snapshot();
+    // From the call's start, the instance's making included; the wait began just after it.
+    let took = ended.instantiate + ended.exec;
+    assert!(took >= std::time::Duration::from_millis(20), "{ended:?}");
+    assert!(!ended.exec.is_zero(), "{ended:?}");
+    assert!(running.exec <= ended.exec, "{running:?}");
     assert!(
         log.lines().is_empty(),
         "a client that left is no fault of the function"

@@ -177,6 +177,31 @@ async fn idle_instances_make_room_for_calls() {
 }
 
 #[tokio::test]
+async fn a_call_that_needs_room_drops_the_instances_that_were_used_longest_ago() {
+    let engine = Engine::new(EngineOptions {
+        max_instances: 6,
+        ..EngineOptions::default()
+    })
+    .expect("an engine");
+    let functions: Vec<_> = (0..6)
+        .map(|_| load_into(&engine, &components::counter()))
+        .collect();
+    for function in &functions {
+        assert_eq!(count(function, reusing(10)).await, "1");
+    }
+    assert_eq!(engine.stats().idle_instances, 6);
+    let hello = load_into(&engine, &components::hello("hi"));
+    let answer = finish(hello.call(context(), get())).await;
+    assert_eq!(answer, Ok((200, Bytes::from_static(b"hi"))));
+    let idle: Vec<_> = functions.iter().map(|f| f.idle_instances()).collect();
+    assert_eq!(idle, [0, 0, 0, 0, 1, 1]);
+    assert_eq!(engine.drop_idle_oldest(1), 1);
+    assert_eq!(functions[5].idle_instances(), 1);
+    assert_eq!(engine.drop_idle_oldest(10), 1);
+    assert_eq!(engine.drop_idle_oldest(1), 0);
+}
+
+#[tokio::test]
 async fn an_unloaded_function_leaves_nothing() {
     let engine = Engine::new(EngineOptions {
         max_instances: 5,
