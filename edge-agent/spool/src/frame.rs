@@ -23,12 +23,39 @@ pub fn encode(payload: &[u8]) -> Option<Vec<u8>> {
     if payload.is_empty() || payload.len() + PREFIX > MAX {
         return None;
     }
-    let length = u32::try_from(payload.len()).ok()?.to_le_bytes();
-    let mut frame = Vec::with_capacity(PREFIX + payload.len());
-    frame.extend_from_slice(&length);
-    frame.extend_from_slice(&sum(length, payload).to_le_bytes());
+    let mut frame = begin();
     frame.extend_from_slice(payload);
-    Some(frame)
+    seal(frame).ok()
+}
+
+/// A frame to which its payload is appended, so that it need not be copied there; then it is sealed.
+pub(crate) fn begin() -> Vec<u8> {
+    // Most records are smaller than this.
+    let mut frame = Vec::with_capacity(MAX / 2);
+    frame.resize(PREFIX, 0);
+    frame
+}
+
+/// The complete frame, if its payload is neither empty nor too large.
+///
+/// # Errors
+/// Otherwise the payload's size.
+pub(crate) fn seal(mut frame: Vec<u8>) -> Result<Vec<u8>, usize> {
+    let size = frame.len().saturating_sub(PREFIX);
+    if frame.len() > MAX {
+        return Err(size);
+    }
+    let Some((prefix, payload)) = frame.split_first_chunk_mut::<PREFIX>() else {
+        return Err(size);
+    };
+    if payload.is_empty() {
+        return Err(size);
+    }
+    let length = u32::try_from(size).map_err(|_| size)?.to_le_bytes();
+    let [l0, l1, l2, l3] = length;
+    let [s0, s1, s2, s3] = sum(length, payload).to_le_bytes();
+    *prefix = [l0, l1, l2, l3, s0, s1, s2, s3];
+    Ok(frame)
 }
 
 fn sum(length: [u8; 4], payload: &[u8]) -> u32 {

@@ -351,8 +351,9 @@ impl Shared {
     }
 
     fn write(&self, record: &CallRecord) -> Result<Receipt, SpoolError> {
-        let payload = serde_json::to_vec(record).map_err(|e| SpoolError::Disk(e.to_string()))?;
-        let frame = frame::encode(&payload).ok_or(SpoolError::TooLarge(payload.len()))?;
+        let mut frame = frame::begin();
+        serde_json::to_writer(&mut frame, record).map_err(|e| SpoolError::Disk(e.to_string()))?;
+        let frame = frame::seal(frame).map_err(SpoolError::TooLarge)?;
         let mut state = self.lock();
         if state.closed {
             // No thread would sync it any more.
