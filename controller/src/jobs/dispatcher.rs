@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_bus::{Deliveries, Delivery, Subscription};
+use fdn_core::enrol::NodeIdentity;
 use fdn_core::job::{Event, JobState};
 use fdn_core::message::{Channel, Message};
-use fdn_core::{AppName, ClusterId, JobId, Millis, TenantId, Timestamp};
+use fdn_core::{AppName, JobId, Millis, TenantId, Timestamp};
 use fdn_scheduling::fair::{Entry, Limits, Pool};
 use fdn_service::CancellationToken;
 use tokio::sync::mpsc;
@@ -53,7 +54,8 @@ struct Waiting {
 /// An attempt that this dispatcher runs.
 struct Running {
     app: AppName,
-    cluster: ClusterId,
+    /// The node that was called.
+    node: NodeIdentity,
     /// Its number, once it is claimed.
     attempt: Option<u32>,
     stop: CancellationToken,
@@ -367,7 +369,7 @@ impl Dispatcher {
             return;
         };
         self.claimed_at.remove(&job);
-        self.own.ended(&running.cluster);
+        self.own.ended(&running.node);
         match outcome {
             DispatchOutcome::Busy(_) | DispatchOutcome::StoreUnavailable => {
                 let now = Instant::now();
@@ -450,7 +452,7 @@ impl Dispatcher {
         let gateway = match &place {
             Placement::At { cluster, ready } => {
                 debug!(job = %waiting.job, %cluster, %ready, "a job goes to a cluster, which can run it after so long");
-                let gateway = snapshot.gateway(cluster, &waiting.app);
+                let gateway = snapshot.gateway(cluster, &waiting.app, &self.own);
                 gateway.map(|gateway| (cluster.clone(), gateway))
             }
             Placement::Nowhere(why) => {
@@ -469,17 +471,18 @@ impl Dispatcher {
             }
             return;
         };
+        let node = gateway.node.clone();
         let request = AttemptRequest {
             job: waiting.job,
             app: waiting.app.clone(),
-            cluster: cluster.clone(),
+            cluster,
             gateway,
         };
         let stop = CancellationToken::new();
-        self.own.started(&cluster);
+        self.own.started(&node);
         let running = Running {
             app: waiting.app,
-            cluster,
+            node,
             attempt: None,
             stop: stop.clone(),
             ticket: waiting.ticket,

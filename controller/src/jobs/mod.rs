@@ -6,6 +6,7 @@
 //! | `bounds` | the limits on running jobs, of an app and of a function |
 //! | `dispatcher` | receives tickets, shares capacity between tenants, starts attempts |
 //! | [`plan`] | chooses the cluster of an attempt, over live state |
+//! | `own` | counts the attempts of this dispatcher at each node |
 //! | `attempt` | one attempt: claimed, sent to a gateway, judged, recorded |
 //! | [`sweep`] | what no ticket announces: expired leases, expired jobs, broken submissions, schedules that are due |
 //! | [`webhooks`] | notifies others of the end of jobs, and of budget alerts |
@@ -19,6 +20,7 @@ mod bounds;
 pub mod change;
 mod dispatcher;
 mod expected;
+mod own;
 pub mod plan;
 pub mod sweep;
 pub mod webhooks;

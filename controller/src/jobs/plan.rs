@@ -2,9 +2,9 @@
 //! network.
 //!
 //! Each round builds a new scheduler from the latest node statuses, because other dispatchers and callers use the same clusters, and because
-//! clusters come, go and change. What this dispatcher has started since a cluster's last status is counted as well: a status is some seconds old,
-//! and without that a burst would all go to what was idle then. A job that finds no free slot is not sent: it waits, so that a later round can
-//! still choose another cluster.
+//! clusters come, go and change. What this dispatcher has started since a node's last status ([`OwnAttempts`]) is counted as well: a status is
+//! some seconds old, and without that a burst would all go to what was idle then. A job that finds no free slot is not sent: it waits, so that a
+//! later round can still choose another cluster.
 //!
 //! The time until a cluster can run an app at all ([`readiness`](crate::reconcile::serving::readiness)) counts like network latency: a cluster
 //! that has the app wins over an equally fast one that has to fetch it first, and loses to one that is faster by more than the fetch takes. A job
@@ -13,12 +13,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fdn_core::enrol::NodeIdentity;
 use fdn_core::message::AppPhase;
 use fdn_core::{AppName, ClusterId, Millis, Timestamp};
 use fdn_scheduling::dag::Dag;
 use fdn_scheduling::online::{Action, Event, Input, JobRef, Online, Refused, Settings};
 use fdn_scheduling::place::{Cluster, Exclusion, Hold, Network, Slots};
 
+pub use super::own::OwnAttempts;
 use crate::edge::node_client::NodeAddress;
 use crate::reconcile::node_registry::NodeRegistry;
 use crate::reconcile::serving::Phases;
@@ -29,13 +31,19 @@ use crate::state::{State, lock};
 /// instance is never skipped for a full one that has instances.
 const IN_USE: Millis = Millis::new(1000.0);
 
-/// A gateway that accepts calls.
+/// A node that takes part in its cluster, by its last status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gateway {
-    /// The address at which controllers call it.
-    pub at: NodeAddress,
-    /// The number of free slots, by its last status.
-    pub free: u32,
+pub struct NodeSlots {
+    /// The node.
+    pub node: NodeIdentity,
+    /// The address at which controllers call it; `None` for one that they cannot call.
+    pub at: Option<NodeAddress>,
+    /// The number of its slots.
+    pub slots: u32,
+    /// The slots in use, and the calls that wait for one.
+    pub used: u32,
+    /// The sequence number of the status.
+    pub sequence: u64,
     /// The apps that it can serve without loading them first.
     pub ready: Vec<AppName>,
 }
@@ -58,10 +66,8 @@ pub struct NetworkSnapshot {
     pub clusters: Vec<Cluster>,
     /// The network between them.
     pub network: Network,
-    /// By cluster, in the order of `clusters`: the slots in use, and the sum of the sequence numbers of the statuses that say so.
-    pub used: Vec<(usize, u64)>,
-    /// The gateways, by cluster.
-    pub gateways: BTreeMap<ClusterId, Vec<Gateway>>,
+    /// By cluster, in the order of `clusters`: its nodes.
+    pub nodes: Vec<Vec<NodeSlots>>,
     /// By cluster: the state of each app there.
     pub phases: Arc<Phases>,
 }
@@ -72,12 +78,11 @@ impl NetworkSnapshot {
     pub fn of(state: &State, now: Timestamp) -> Self {
         let live = lock(&state.live);
         let world = state.world_of(&live, now);
-        let (used, gateways) = slots_and_gateways(&live, world.clusters(), now);
+        let nodes = nodes_of(&live, world.clusters(), now);
         Self {
             clusters: world.clusters().to_vec(),
             network: world.network().clone(),
-            used,
-            gateways,
+            nodes,
             phases: world.phases(),
         }
     }
@@ -89,105 +94,54 @@ impl NetworkSnapshot {
             .collect()
     }
 
-    /// The gateway of a cluster for a call of `app`: one that has the app ready if there is one, and of these the one with the most free slots.
+    /// The gateway of a cluster for a call of `app`: one that has the app ready if there is one, and of these the one with the most free slots, after
+    /// what this dispatcher has started there since.
     #[must_use]
-    pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<NodeAddress> {
-        let gateways = self.gateways.get(cluster)?;
-        let best = gateways
-            .iter()
-            .max_by_key(|gateway| (gateway.ready.contains(app), gateway.free));
-        best.map(|gateway| gateway.at.clone())
+    pub fn gateway(
+        &self,
+        cluster: &ClusterId,
+        app: &AppName,
+        own: &OwnAttempts,
+    ) -> Option<NodeAddress> {
+        let at = self.clusters.binary_search_by(|c| c.id.cmp(cluster)).ok()?;
+        let callable = self.nodes.get(at)?.iter().filter(|node| node.at.is_some());
+        let best = callable.max_by_key(|node| {
+            // Below zero where calls wait: of full nodes the one with the fewest.
+            let free = i64::from(node.slots) - own.taken(node).cast_signed();
+            (node.ready.contains(app), free)
+        });
+        best.and_then(|node| node.at.clone())
     }
 }
 
-type SlotsAndGateways = (Vec<(usize, u64)>, BTreeMap<ClusterId, Vec<Gateway>>);
-
-fn slots_and_gateways(
-    live: &NodeRegistry,
-    clusters: &[Cluster],
-    now: Timestamp,
-) -> SlotsAndGateways {
-    let mut used = vec![(0, 0_u64); clusters.len()];
-    let mut gateways: BTreeMap<ClusterId, Vec<Gateway>> = BTreeMap::new();
+fn nodes_of(live: &NodeRegistry, clusters: &[Cluster], now: Timestamp) -> Vec<Vec<NodeSlots>> {
+    let mut nodes = vec![Vec::new(); clusters.len()];
     for seen in live.alive(now) {
         let status = &seen.status;
         if status.draining || live.cordoned(&status.node) {
             continue;
         }
-        if let Ok(at) = clusters.binary_search_by(|c| c.id.cmp(&status.cluster)) {
-            used[at].0 += status.busy.saturating_add(status.waiting) as usize;
-            used[at].1 = used[at].1.wrapping_add(status.sequence);
-        }
-        // Controllers cannot call an agent of an older release: jobs wait for another one.
-        let Some(at) = NodeAddress::of(status) else {
+        let Ok(at) = clusters.binary_search_by(|c| c.id.cmp(&status.cluster)) else {
             continue;
         };
         let ready = status
             .apps
             .iter()
             .filter(|app| app.phase == AppPhase::Ready);
-        gateways
-            .entry(status.cluster.clone())
-            .or_default()
-            .push(Gateway {
-                at,
-                free: status.slots.saturating_sub(status.busy),
-                ready: ready.map(|app| app.app.clone()).collect(),
-            });
+        nodes[at].push(NodeSlots {
+            node: NodeIdentity {
+                cluster: status.cluster.clone(),
+                node: status.node.clone(),
+            },
+            // Controllers cannot call an agent of an older release: jobs wait for another one.
+            at: NodeAddress::of(status),
+            slots: status.slots,
+            used: status.busy.saturating_add(status.waiting),
+            sequence: status.sequence,
+            ready: ready.map(|app| app.app.clone()).collect(),
+        });
     }
-    (used, gateways)
-}
-
-/// The attempts of this dispatcher on each cluster: those running now, and those running when the cluster last reported.
-#[derive(Clone, Debug, Default)]
-pub struct OwnAttempts {
-    running: BTreeMap<ClusterId, usize>,
-    reported: BTreeMap<ClusterId, (u64, usize)>,
-}
-
-impl OwnAttempts {
-    /// Counts an attempt that was started there.
-    pub fn started(&mut self, cluster: &ClusterId) {
-        *self.running.entry(cluster.clone()).or_default() += 1;
-    }
-
-    /// Counts the end of an attempt there.
-    pub fn ended(&mut self, cluster: &ClusterId) {
-        if let Some(running) = self.running.get_mut(cluster) {
-            *running = running.saturating_sub(1);
-        }
-    }
-
-    fn of(&self, cluster: &ClusterId) -> usize {
-        self.running.get(cluster).copied().unwrap_or(0)
-    }
-
-    /// Notes which clusters have new statuses: those count what runs now.
-    pub fn observe(&mut self, snapshot: &NetworkSnapshot) {
-        for (cluster, (_, sequence)) in snapshot.clusters.iter().zip(&snapshot.used) {
-            let own = self.of(&cluster.id);
-            let reported = self.reported.entry(cluster.id.clone()).or_default();
-            if reported.0 != *sequence {
-                *reported = (*sequence, own);
-            }
-        }
-        let known = |id: &ClusterId| snapshot.clusters.iter().any(|c| c.id == *id);
-        self.reported.retain(|id, _| known(id));
-        self.running.retain(|id, running| *running > 0 || known(id));
-    }
-
-    /// The assumed slots of a cluster: those used by others according to its last status, and by this dispatcher, are free only at `in_use`.
-    fn slots(&self, cluster: &Cluster, used: usize, in_use: Millis) -> Slots {
-        let then = self
-            .reported
-            .get(&cluster.id)
-            .map_or(0, |reported| reported.1);
-        let others = used.saturating_sub(then);
-        let total = cluster.slots.len();
-        let taken = (others + self.of(&cluster.id)).min(total);
-        let free = std::iter::repeat_n(Millis::ZERO, total - taken);
-        free.chain(std::iter::repeat_n(in_use, taken)).collect()
-    }
+    nodes
 }
 
 /// The decision where a job goes.
@@ -209,9 +163,9 @@ pub enum Placement {
 /// The number of free slots.
 #[must_use]
 pub fn free(snapshot: &NetworkSnapshot, own: &OwnAttempts) -> usize {
-    let clusters = snapshot.clusters.iter().zip(&snapshot.used);
+    let clusters = snapshot.clusters.iter().zip(&snapshot.nodes);
     clusters
-        .map(|(cluster, (used, _))| own.slots(cluster, *used, IN_USE))
+        .map(|(cluster, nodes)| slots(cluster, nodes, own, IN_USE))
         .map(|slots| {
             slots
                 .available()
@@ -220,6 +174,17 @@ pub fn free(snapshot: &NetworkSnapshot, own: &OwnAttempts) -> usize {
                 .count()
         })
         .sum()
+}
+
+/// The assumed slots of a cluster: those used by others according to the last statuses, and by this dispatcher, are free only at `in_use`.
+fn slots(cluster: &Cluster, nodes: &[NodeSlots], own: &OwnAttempts, in_use: Millis) -> Slots {
+    let total = cluster.slots.len();
+    // Calls that wait at one node take no slots of another.
+    let of = |node| own.taken(node).min(u64::from(node.slots));
+    let taken: u64 = nodes.iter().map(of).sum();
+    let taken = usize::try_from(taken).unwrap_or(total).min(total);
+    let free = std::iter::repeat_n(Millis::ZERO, total - taken);
+    free.chain(std::iter::repeat_n(in_use, taken)).collect()
 }
 
 /// Places jobs, in their order.
@@ -238,9 +203,9 @@ pub fn place(
     let clusters: Vec<Cluster> = snapshot
         .clusters
         .iter()
-        .zip(&snapshot.used)
-        .map(|(cluster, (used, _))| {
-            let slots = own.slots(cluster, *used, in_use);
+        .zip(&snapshot.nodes)
+        .map(|(cluster, nodes)| {
+            let slots = slots(cluster, nodes, own, in_use);
             cluster.clone().with_slots(slots)
         })
         .collect();
@@ -311,269 +276,4 @@ pub fn place(
 }
 
 #[cfg(test)]
-mod tests {
-    use fdn_core::Resources;
-    use fdn_core::manifest::RuntimeKind;
-    use fdn_core::message::{AppObserved, NodeStatus};
-    use fdn_scheduling::place::{Availability, Speed};
-
-    use super::*;
-    use crate::fixture;
-
-    fn snapshot(clusters: Vec<Cluster>) -> NetworkSnapshot {
-        NetworkSnapshot {
-            network: Network::instant(clusters.len()),
-            used: vec![(0, 1); clusters.len()],
-            gateways: BTreeMap::new(),
-            phases: Arc::default(),
-            clusters,
-        }
-    }
-
-    fn cluster(name: &str, speed: f64, slots: usize) -> Cluster {
-        Cluster::new(name.parse().expect("name"), Speed::new(speed), slots)
-    }
-
-    /// Jobs of 100 ms, of an app that a node fetches within `fetch` ms.
-    fn jobs_of(count: usize, fetch: f64) -> Vec<Arc<ExpectedRun>> {
-        let dag = Dag::single("work", Millis::new(100.0), Resources::default()).expect("valid");
-        let (kind, none) = (RuntimeKind::Wasm, Millis::ZERO);
-        let runs = Arc::new(ExpectedRun {
-            app: "work".parse().expect("app"),
-            dag: Arc::new(dag),
-            // 1 MB takes a second at 1 MB/s.
-            forms: vec![ProvisioningCost::new(
-                kind,
-                (fetch * 1e3) as u64,
-                1.0,
-                none,
-                none,
-            )],
-        });
-        (0..count).map(|_| Arc::clone(&runs)).collect()
-    }
-
-    fn jobs(count: usize) -> Vec<Arc<ExpectedRun>> {
-        jobs_of(count, 0.0)
-    }
-
-    /// The same clusters, each with one node that has the app in this phase; `None` for a node that does not hold it.
-    fn with_phases(mut snapshot: NetworkSnapshot, phases: &[Option<AppPhase>]) -> NetworkSnapshot {
-        let node = |(cluster, phase): (&Cluster, &Option<AppPhase>)| {
-            let mut status = fixture::status(&format!("{}-1", cluster.id), cluster.id.as_str());
-            status.apps = phase.clone().into_iter().map(observed).collect();
-            status
-        };
-        let nodes: Vec<NodeStatus> = snapshot.clusters.iter().zip(phases).map(node).collect();
-        let ids: Vec<&ClusterId> = snapshot.clusters.iter().map(|c| &c.id).collect();
-        let alive: Vec<&NodeStatus> = nodes.iter().collect();
-        snapshot.phases = Arc::new(Phases::new(&ids, &alive));
-        snapshot
-    }
-
-    fn observed(phase: AppPhase) -> AppObserved {
-        AppObserved {
-            phase,
-            ..fixture::observed("work")
-        }
-    }
-
-    fn names(places: &[Placement]) -> Vec<&str> {
-        places
-            .iter()
-            .map(|place| match place {
-                Placement::At { cluster, .. } => cluster.as_str(),
-                Placement::Later => "later",
-                Placement::Nowhere(_) => "nowhere",
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_burst_fills_the_fastest_first_and_no_slot_twice() {
-        let snapshot = snapshot(vec![cluster("a", 1.0, 2), cluster("b", 2.0, 1)]);
-        let own = OwnAttempts::default();
-        assert_eq!(free(&snapshot, &own), 3);
-        let places = place(&snapshot, &own, &jobs(5));
-        let names = names(&places);
-        assert_eq!(names[0], "b");
-        assert_eq!(names.iter().filter(|n| **n == "a").count(), 2, "{names:?}");
-        assert_eq!(
-            names.iter().filter(|n| **n == "later").count(),
-            2,
-            "{names:?}"
-        );
-    }
-
-    #[test]
-    fn what_was_started_since_a_cluster_spoke_counts_until_it_ends() {
-        let id: ClusterId = "a".parse().expect("name");
-        let mut snapshot = snapshot(vec![cluster("a", 1.0, 2)]);
-        let mut own = OwnAttempts::default();
-        own.observe(&snapshot);
-        own.started(&id);
-        own.started(&id);
-        assert_eq!(
-            (
-                free(&snapshot, &own),
-                names(&place(&snapshot, &own, &jobs(1)))
-            ),
-            (0, vec!["later"])
-        );
-        // The next status counts them too: they are not counted twice.
-        snapshot.used = vec![(2, 2)];
-        own.observe(&snapshot);
-        assert_eq!(free(&snapshot, &own), 0);
-        own.ended(&id);
-        assert_eq!(free(&snapshot, &own), 1, "free before the cluster says so");
-        // The slots that others use stay counted.
-        snapshot.used = vec![(2, 3)];
-        own.observe(&snapshot);
-        assert_eq!(free(&snapshot, &own), 0);
-    }
-
-    #[test]
-    fn without_a_cluster_that_can_take_it_a_job_says_so() {
-        let down = cluster("a", 1.0, 4).with_availability(Availability::Down);
-        assert_eq!(
-            names(&place(
-                &snapshot(vec![down]),
-                &OwnAttempts::default(),
-                &jobs(1)
-            )),
-            ["nowhere"]
-        );
-        assert_eq!(
-            place(&snapshot(Vec::new()), &OwnAttempts::default(), &jobs(1)).len(),
-            1
-        );
-    }
-
-    #[test]
-    fn a_cluster_that_has_the_app_wins_over_one_as_fast_that_must_fetch_it() {
-        let two = || snapshot(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
-        let own = OwnAttempts::default();
-        let phases = [Some(AppPhase::Fetching), Some(AppPhase::Ready)];
-        let snapshot = with_phases(two(), &phases);
-        let placed = place(&snapshot, &own, &jobs_of(1, 30.0));
-        let ready = Millis::ZERO;
-        let cluster = "b".parse().expect("name");
-        assert_eq!(placed, [Placement::At { cluster, ready }]);
-        // `b` is full: a cluster that gets the app before a slot of `b` is free is used, one that gets it later is not.
-        let names = |fetch| names(&place(&snapshot, &own, &jobs_of(4, fetch))).join(" ");
-        assert_eq!(names(30.0), "b b a a");
-        assert_eq!(names(9_000.0), "b b later later");
-        // A cluster that does not hold the app never becomes ready.
-        let untold = with_phases(two(), &[None, Some(AppPhase::Ready)]);
-        let placed = place(&untold, &own, &jobs_of(3, 0.0));
-        assert_eq!(self::names(&placed), ["b", "b", "later"]);
-    }
-
-    #[test]
-    fn a_ready_cluster_loses_to_one_that_is_faster_by_more_than_the_rest_of_the_way() {
-        let (slow, fast) = (cluster("a", 1.0, 1), cluster("b", 4.0, 1));
-        let phases = [Some(AppPhase::Ready), Some(AppPhase::Fetching)];
-        let snapshot = with_phases(snapshot(vec![slow, fast]), &phases);
-        let at = |fetch| place(&snapshot, &OwnAttempts::default(), &jobs_of(1, fetch));
-        // 100 ms on `a`, 25 on `b`.
-        let cluster = "b".parse().expect("name");
-        let ready = Millis::new(70.0);
-        assert_eq!(at(70.0), [Placement::At { cluster, ready }]);
-        assert_eq!(names(&at(80.0)), ["a"]);
-    }
-
-    #[test]
-    fn where_it_is_ready_nowhere_the_nearest_to_it_takes_it_and_who_cannot_says_why() {
-        let failed = || {
-            Some(AppPhase::Failed {
-                reason: "no".to_owned(),
-            })
-        };
-        let three = ["a", "b", "c"].map(|name| cluster(name, 1.0, 1));
-        let phases = [
-            failed(),
-            Some(AppPhase::Fetching),
-            Some(AppPhase::Compiling),
-        ];
-        let all = with_phases(snapshot(three.to_vec()), &phases);
-        let placed = place(&all, &OwnAttempts::default(), &jobs_of(1, 500.0));
-        assert_eq!(names(&placed), ["c"]);
-        let none = with_phases(snapshot(three.to_vec()), &[failed(), None, None]);
-        let placed = place(&none, &OwnAttempts::default(), &jobs_of(1, 500.0));
-        let Placement::Nowhere(why) = &placed[0] else {
-            panic!("{placed:?}")
-        };
-        for words in [
-            "a (has no node that could make it ready)",
-            "b (is not ready yet to serve it)",
-        ] {
-            assert!(why.contains(words), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_cold_start_in_a_free_slot_is_not_passed_over_for_a_full_cluster() {
-        let cold = Millis::new(30_000.0);
-        let none = Millis::ZERO;
-        let runs = ExpectedRun {
-            forms: vec![ProvisioningCost::new(
-                RuntimeKind::Docker,
-                1_000_000,
-                1.0,
-                none,
-                cold,
-            )],
-            ..(*jobs(1)[0]).clone()
-        };
-        let mut two = snapshot(vec![cluster("a", 1.0, 2), cluster("b", 1.0, 2)]);
-        let warm = with_phases(two.clone(), &[Some(AppPhase::Ready), Some(AppPhase::Ready)]);
-        two.used[0].0 = 2;
-        let full = NetworkSnapshot {
-            used: two.used,
-            ..warm
-        };
-        let placed = place(&full, &OwnAttempts::default(), &[Arc::new(runs)]);
-        let cluster = "b".parse().expect("name");
-        let ready = cold;
-        assert_eq!(placed, [Placement::At { cluster, ready }]);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn when_all_is_full_or_nothing_is_known_readiness_changes_nothing(
-            speeds in proptest::collection::vec(0.25f64..4.0, 1..5),
-            fetch in 0.0f64..900.0,
-            used in proptest::collection::vec(0usize..4, 5),
-            full in proptest::bool::ANY,
-        ) {
-            let clusters: Vec<Cluster> = speeds
-                .iter()
-                .enumerate()
-                .map(|(at, speed)| cluster(&format!("c-{at}"), *speed, 3))
-                .collect();
-            let mut plain = snapshot(clusters);
-            for (seen, used) in plain.used.iter_mut().zip(&used) {
-                seen.0 = if full { 3 } else { *used };
-            }
-            let own = OwnAttempts::default();
-            let all: Vec<Option<AppPhase>> = speeds.iter().map(|_| Some(AppPhase::Ready)).collect();
-            let mixed: Vec<Option<AppPhase>> = (0..speeds.len())
-                .map(|at| Some(if at % 2 == 0 { AppPhase::Fetching } else { AppPhase::Ready }))
-                .collect();
-            let placed = |snapshot: &NetworkSnapshot| place(snapshot, &own, &jobs_of(4, fetch));
-            let before = placed(&plain);
-            let where_to = |places: &[Placement]| names(places).join(" ");
-            proptest::prop_assert_eq!(where_to(&placed(&with_phases(plain.clone(), &all))), where_to(&place(&plain, &own, &jobs(4))));
-            let after = placed(&with_phases(plain.clone(), &mixed));
-            if full {
-                proptest::prop_assert!(before.iter().chain(&after).all(|place| *place == Placement::Later));
-            }
-            // No slot is used twice, and nothing is sent where none is free.
-            let free: Vec<usize> = plain.used.iter().map(|(used, _)| 3 - (*used).min(3)).collect();
-            for (cluster, free) in plain.clusters.iter().zip(free) {
-                let sent = after.iter().filter(|place| matches!(place, Placement::At { cluster: at, .. } if *at == cluster.id));
-                proptest::prop_assert!(sent.count() <= free);
-            }
-        }
-    }
-}
+mod tests;

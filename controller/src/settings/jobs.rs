@@ -36,7 +36,8 @@ pub struct JobSettings {
     pub interval: DurationMs,
     /// The most rows of each kind that it looks at each time.
     pub batch: u32,
-    /// How long after the last sign of its dispatcher an attempt counts as lost.
+    /// For how long an attempt is its dispatcher's, which extends it every third. It counts as lost when this has ended and was not extended for half
+    /// as long again.
     pub lease: DurationMs,
     /// How long a submission may take, from its first row to the broker's confirmation.
     pub accept_within: DurationMs,

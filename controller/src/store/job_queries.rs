@@ -133,7 +133,29 @@ pub async fn waiting_jobs(
     ids(&rows)
 }
 
-/// Jobs for the sweep: running ones whose lease has ended, and queued ones that have expired.
+/// Running jobs whose leases have ended by the clock, those that ended first before others, each with the generation of its row: every extension of
+/// a lease changes that.
+///
+/// # Errors
+/// When the database fails.
+pub async fn overdue_leases(
+    connection: &mut AnyConnection,
+    now: Timestamp,
+    most: u32,
+) -> Result<Vec<(JobId, u64)>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, generation FROM jobs WHERE state = 'running' AND lease_until <= $1 ORDER BY lease_until LIMIT $2",
+    )
+    .bind(stored(now.get()))
+    .bind(i64::from(most))
+    .fetch_all(connection)
+    .await?;
+    rows.iter()
+        .map(|row| Ok((parsed(row, "id")?, number(row, "generation")?)))
+        .collect()
+}
+
+/// Queued jobs that have expired.
 ///
 /// # Errors
 /// When the database fails.
@@ -143,22 +165,13 @@ pub async fn overdue_jobs(
     most: u32,
 ) -> Result<Vec<JobId>, StoreError> {
     let rows = sqlx::query(
-        "SELECT id FROM jobs WHERE state = 'running' AND lease_until <= $1 ORDER BY lease_until LIMIT $2",
-    )
-    .bind(stored(now.get()))
-    .bind(i64::from(most))
-    .fetch_all(&mut *connection)
-    .await?;
-    let mut found = ids(&rows)?;
-    let rows = sqlx::query(
         "SELECT id FROM jobs WHERE state = 'queued' AND expires_at <= $1 ORDER BY expires_at LIMIT $2",
     )
     .bind(stored(now.get()))
     .bind(i64::from(most))
     .fetch_all(connection)
     .await?;
-    found.extend(ids(&rows)?);
-    Ok(found)
+    ids(&rows)
 }
 
 /// Jobs submitted before `before` and never accepted.

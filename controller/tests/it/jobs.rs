@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fdn_controller::Settings;
+use fdn_controller::jobs::sweep::OverdueLeases;
 use fdn_core::api::Explanation;
 use fdn_core::job::{AttemptEnd, JobInfo, JobReceipt, JobState, Redriven, ScheduleInfo};
 use fdn_core::message::AppPhase;
@@ -363,9 +364,14 @@ async fn large_inputs_and_answers_lie_in_the_object_store_and_go_with_the_job(ba
     assert_eq!(rig.objects_of_jobs(), ["input", "result-1"]);
     let later = fdn_service::now().get() + rig.settings.jobs.keep.as_millis() + 1;
     let round = fdn_controller::jobs::sweep::round;
-    round(rig.controller.state(), fdn_core::Timestamp(later))
-        .await
-        .expect("swept");
+    let clocks = (fdn_core::Timestamp(later), std::time::Instant::now());
+    round(
+        rig.controller.state(),
+        &mut OverdueLeases::default(),
+        clocks,
+    )
+    .await
+    .expect("swept");
     assert_eq!(rig.objects_of_jobs(), [""; 0]);
     let gone = rig.request(Method::GET, &format!("/v1/jobs/{}", receipt.id));
     assert_eq!(rig.refused(gone).await.1.code, ErrorCode::NotFound);
@@ -475,10 +481,13 @@ async fn schedules_are_set_listed_and_removed(backend: Backend) {
     assert_eq!(listed, [set]);
     // Several controllers process the same time, and once more later: there is one job.
     let state = rig.controller.state();
-    let round = fdn_controller::jobs::sweep::round;
-    let (one, two) = futures::join!(round(state, at), round(state, at));
+    let round = async |now| {
+        let (mut leases, at) = (OverdueLeases::default(), std::time::Instant::now());
+        fdn_controller::jobs::sweep::round(state, &mut leases, (now, at)).await
+    };
+    let (one, two) = futures::join!(round(at), round(at));
     one.and(two).expect("looked");
-    round(state, fdn_core::Timestamp(at.get() + 1))
+    round(fdn_core::Timestamp(at.get() + 1))
         .await
         .expect("looked");
     let jobs = list(&rig, "").await;

@@ -1,7 +1,10 @@
 //! Jobs whose dispatcher or submitter is lost, without a running dispatcher.
 
+use std::time::Instant;
+
+use fdn_controller::State;
 use fdn_controller::jobs::change::{Claim, Claimant, EventDetails, claim, step};
-use fdn_controller::jobs::sweep;
+use fdn_controller::jobs::sweep::{self, OverdueLeases};
 use fdn_controller::store::job::{JobRow, job_get, job_give_up, job_insert};
 use fdn_controller::store::job_queries::{lease_extend, waiting_tenants};
 use fdn_controller::store::webhook::{Origin, WebhookRow, webhook_due, webhook_insert};
@@ -18,6 +21,7 @@ on_both!(
     claims_of_an_app_are_counted_over_all_dispatchers,
     a_submission_that_broke_off_is_swept_away,
     a_lease_that_its_dispatcher_does_not_know_of_ends,
+    a_sweeper_whose_clock_is_ahead_ends_only_what_is_not_extended,
     what_runs_again_is_not_deleted_nor_the_other_way_round,
     tenants_that_wait_are_found_in_turn,
     webhooks_of_one_tenant_do_not_fill_a_round,
@@ -68,6 +72,15 @@ async fn claimed(rig: &Rig, job: JobId, holder: &str, lease_until: Timestamp) ->
     claim.expect("asked")
 }
 
+/// Sweeps twice at this time of the wall clock, half a lease apart by the sweeper's steady clock.
+async fn sweep_twice(state: &State, now: Timestamp) {
+    let (mut leases, at) = (OverdueLeases::default(), Instant::now());
+    for at in [at, at + state.settings.jobs.lease.as_duration() / 2] {
+        let swept = sweep::round(state, &mut leases, (now, at)).await;
+        swept.expect("swept");
+    }
+}
+
 fn later(millis: u64) -> Timestamp {
     Timestamp(fdn_service::now().get() + millis)
 }
@@ -87,10 +100,10 @@ async fn a_job_is_claimed_once_and_its_lost_attempt_ends_by_the_lease(backend: B
         .count();
     assert_eq!(given, 1, "{both:?}");
     let state = rig.controller.state();
-    sweep::round(state, later(30_000)).await.expect("swept");
+    sweep_twice(state, later(30_000)).await;
     assert_eq!(row(&rig, id).await.progress.state, JobState::Running);
     // The sweep selects it by the time passed in; the transition itself uses the clock.
-    sweep::round(state, later(120_000)).await.expect("swept");
+    sweep_twice(state, later(120_000)).await;
     assert_eq!(
         row(&rig, id).await.progress.state,
         JobState::Running,
@@ -99,7 +112,7 @@ async fn a_job_is_claimed_once_and_its_lost_attempt_ends_by_the_lease(backend: B
     let second = submit(&rig).await;
     let claim = claimed(&rig, second, "one", fdn_service::now()).await;
     assert!(matches!(claim, Claim::Granted(_)));
-    sweep::round(state, later(1)).await.expect("swept");
+    sweep_twice(state, later(1)).await;
     let failed = row(&rig, second).await;
     assert_eq!(
         (failed.progress.state, failed.progress.attempt),
@@ -112,7 +125,7 @@ async fn what_may_be_repeated_is_and_a_late_end_is_past(backend: Backend) {
     let rig = rig(backend, "idempotent = true\n").await;
     let (state, id) = (rig.controller.state(), submit(&rig).await);
     claimed(&rig, id, "one", fdn_service::now()).await;
-    sweep::round(state, later(1)).await.expect("swept");
+    sweep_twice(state, later(1)).await;
     let again = row(&rig, id).await;
     assert_eq!(
         (again.progress.state, again.progress.failures),
@@ -183,9 +196,7 @@ async fn a_submission_that_broke_off_is_swept_away(backend: Backend) {
         let mut connection = state.store.read().await.expect("connected");
         job_get(&mut connection, id).await.expect("read").is_some()
     };
-    sweep::round(state, fdn_service::now())
-        .await
-        .expect("swept");
+    sweep_twice(state, fdn_service::now()).await;
     assert!(there(broken.id).await, "it may still be accepted");
     let shown = rig.request(Method::GET, &format!("/v1/jobs/{}", broken.id));
     assert_eq!(
@@ -193,7 +204,7 @@ async fn a_submission_that_broke_off_is_swept_away(backend: Backend) {
         404,
         "it does not exist for anybody yet"
     );
-    sweep::round(state, later(61_000)).await.expect("swept");
+    sweep_twice(state, later(61_000)).await;
     assert!(!there(broken.id).await);
     assert!(there(accepted).await);
 }
@@ -217,6 +228,31 @@ async fn a_lease_that_its_dispatcher_does_not_know_of_ends(backend: Backend) {
     assert_eq!(row(&rig, orphan).await.progress.lease_until, Some(end));
 }
 
+async fn a_sweeper_whose_clock_is_ahead_ends_only_what_is_not_extended(backend: Backend) {
+    let rig = rig(backend, "").await;
+    let (state, id) = (rig.controller.state(), submit(&rig).await);
+    // What a dispatcher writes whose clock is behind that of the sweeper by more than a lease.
+    let ended = fdn_service::now();
+    claimed(&rig, id, "one", ended).await;
+    let (mut leases, start) = (OverdueLeases::default(), Instant::now());
+    let lease = state.settings.jobs.lease.as_duration();
+    for third in 0..6 {
+        let mut connection = state.store.read().await.expect("connected");
+        let extended = lease_extend(&mut connection, "one", &[id], ended).await;
+        extended.expect("written");
+        drop(connection);
+        let clocks = (later(3_600_000), start + lease / 3 * third);
+        let swept = sweep::round(state, &mut leases, clocks).await;
+        swept.expect("swept");
+        let now = row(&rig, id).await.progress.state;
+        assert_eq!(now, JobState::Running, "its dispatcher lives");
+    }
+    let clocks = (later(3_600_000), start + lease * 3);
+    let swept = sweep::round(state, &mut leases, clocks).await;
+    swept.expect("swept");
+    assert_eq!(row(&rig, id).await.progress.state, JobState::Failed);
+}
+
 async fn what_runs_again_is_not_deleted_nor_the_other_way_round(backend: Backend) {
     let rig = rig(backend, "").await;
     let state = rig.controller.state();
@@ -224,7 +260,7 @@ async fn what_runs_again_is_not_deleted_nor_the_other_way_round(backend: Backend
     for id in [first, second] {
         claimed(&rig, id, "one", fdn_service::now()).await;
     }
-    sweep::round(state, later(1)).await.expect("swept");
+    sweep_twice(state, later(1)).await;
     let redrive = |id: JobId| rig.request(Method::POST, &format!("/v1/jobs/{id}/redrive"));
     let give_up = async |id: JobId| {
         let mut write = state.store.begin().await.expect("a transaction");
@@ -238,8 +274,7 @@ async fn what_runs_again_is_not_deleted_nor_the_other_way_round(backend: Backend
     assert_eq!(again.state, JobState::Queued);
     assert!(!give_up(first).await && give_up(second).await);
     assert_eq!(rig.refused(redrive(second)).await.0, 404);
-    let swept = sweep::round(state, fdn_service::now()).await;
-    swept.expect("swept");
+    sweep_twice(state, fdn_service::now()).await;
     assert_eq!(row(&rig, first).await.progress.state, JobState::Queued);
     let mut connection = state.store.read().await.expect("connected");
     let gone = job_get(&mut connection, second).await.expect("read");
