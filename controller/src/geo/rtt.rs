@@ -1,11 +1,12 @@
 //! Round-trip times that nodes measure, to clients and to other clusters: smoothed, bounded in number, and sent on only after a notable change.
 //!
 //! Smoothing is an exponentially weighted mean of the smallest round trips in the reports. The entry unmeasured for the longest time makes room for a
-//! new one. Each of several controllers gets a part of the reports; the results of the others come from the store, and the newer value counts.
+//! new one, and round trips to clients also expire. Each of several controllers gets a part of the reports; the results of the others come from the
+//! store, and the newer value counts.
 
 use std::collections::BTreeMap;
 
-use fdn_core::{ClientPrefix, ClusterId, Millis, Timestamp};
+use fdn_core::{ClientPrefix, ClusterId, DurationMs, Millis, Timestamp};
 
 use crate::settings::GeoSettings;
 use crate::store::rtt::{ClientKey, LinkKey, RttRow};
@@ -39,6 +40,7 @@ pub struct RttTable<K> {
     capacity: usize,
     weight: f64,
     change: f64,
+    keep: DurationMs,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +59,7 @@ impl<K: Ord + Clone> RttTable<K> {
             capacity: capacity.max(1),
             weight: settings.rtt_weight,
             change: settings.rtt_change,
+            keep: settings.rtt_keep,
         }
     }
 
@@ -186,6 +189,17 @@ impl ClientTable {
         self.observe(sample, now);
     }
 
+    /// Removes the entries that were not measured for [`GeoSettings::rtt_keep`]: clients who left a cluster because it was slow for a while are no
+    /// longer measured from there, and would never return. Returns how many there were; the store removes its own, since another controller may have
+    /// newer ones.
+    pub fn expire(&mut self, now: Timestamp) -> usize {
+        let keep = self.keep.as_duration();
+        let before = self.entries.len();
+        self.entries
+            .retain(|_, entry| now.since(entry.updated_at) < keep);
+        before - self.entries.len()
+    }
+
     /// All measurements, by prefix and cluster.
     #[must_use]
     pub fn list(&self) -> Vec<(ClientPrefix, ClusterId, Millis)> {
@@ -281,6 +295,27 @@ mod tests {
         table.observe(sample("192.0.2.1", 10.0), Timestamp(8));
         assert_eq!(trips(&table), [25.0, 20.0]);
         assert_eq!(table.take_unwritten().0[0].samples, 8);
+    }
+
+    #[test]
+    fn a_round_trip_that_is_no_longer_measured_expires() {
+        const HOUR: u64 = 3_600_000;
+        let mut table = table(10);
+        table.observe(sample("192.0.2.1", 150.0), Timestamp(0));
+        table.observe(sample("198.51.100.1", 20.0), Timestamp(HOUR + 1));
+        assert_eq!(table.take_unwritten().0.len(), 2);
+        let published = table.list();
+        assert_eq!(table.expire(Timestamp(HOUR - 1)), 0);
+        assert_eq!(table.list(), published, "not old yet");
+        assert_eq!(table.expire(Timestamp(2 * HOUR)), 1);
+        let left: Vec<f64> = table.list().iter().map(|(.., rtt)| rtt.get()).collect();
+        assert_eq!(left, [20.0]);
+        assert!(table.differs(&published), "DNS servers are told");
+        let (rows, removed) = table.take_unwritten();
+        assert_eq!((rows.len(), removed.len()), (0, 0));
+        // Measured again, it starts afresh.
+        table.observe(sample("192.0.2.1", 30.0), Timestamp(2 * HOUR + 1));
+        assert_eq!(table.list()[0].2, Millis::new(30.0));
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn key(node: &NodeId) -> NodeKey {
 }
 
 /// The longest phase time, in ms, that is accepted: about a year.
-const LONGEST: f64 = 3.2e10;
+pub(super) const LONGEST: f64 = 3.2e10;
 
 /// The measurements of a stage by node: node, calls, phase times.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ impl NodeMeasurements {
 
 /// The highest weight of a node's new calls: the report is a typical time of recent calls, which more calls make no more reliable, and a
 /// node that counts wrongly must not outweigh all others.
-const WEIGHT_MAX: u64 = 100;
+pub(super) const WEIGHT_MAX: u64 = 100;
 
 /// A figure that one node reports.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use fdn_core::{AppName, ByteSize, Millis, StageName};
 use fdn_scheduling::place::Speed;
 use fdn_scheduling::workflow::Profile;
 
-use super::actual::{NodeFigure, robust_mean, served};
+use super::actual::{LONGEST, NodeFigure, WEIGHT_MAX, robust_mean, served};
 
 /// The accepted range of the ratio between mean and typical run time.
 const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=100.0;
@@ -32,7 +32,7 @@ struct MeasuredProfile {
     output: ByteSize,
 }
 
-/// Sums over nodes, weighted by their calls.
+/// Sums over nodes, weighted by their calls (at most [`WEIGHT_MAX`] each).
 #[derive(Debug, Default)]
 struct Sums {
     work: f64,
@@ -49,11 +49,16 @@ impl Sums {
         output: ByteSize,
         phases: Option<&PhaseTimes>,
     ) {
-        let weight = calls as f64;
+        let weight = calls.min(WEIGHT_MAX) as f64;
         // The typical run time, if the agent reports it: outliers are in the ratio of the mean to it.
         let typical = phases.map(served).filter(|time| *time > Millis::ZERO);
         let execution = typical.unwrap_or(execution).max(Millis::ZERO);
-        self.work += execution.get() * speed * weight;
+        let work = execution.get() * speed;
+        // One node's nonsense (a null in a report reads as infinite) must not make the app impossible to plan.
+        if !(0.0..=LONGEST).contains(&work) {
+            return;
+        }
+        self.work += work * weight;
         self.output += output.as_bytes() as f64 * weight;
         self.calls += weight;
         let ratio = phases.and_then(|phases| phases.mean_ratio);
@@ -66,12 +71,13 @@ impl Sums {
         }
     }
 
-    fn mean(self) -> MeasuredProfile {
-        MeasuredProfile {
+    /// The means; `None` if no report was accepted.
+    fn mean(self) -> Option<MeasuredProfile> {
+        (self.calls > 0.0).then(|| MeasuredProfile {
             work: Millis::new(self.work / self.calls),
             mean_ratio: robust_mean(self.ratios).map(|ratio| ratio.value),
             output: ByteSize::from_bytes((self.output / self.calls) as u64),
-        }
+        })
     }
 }
 
@@ -100,9 +106,13 @@ impl MeasuredProfiles {
         let apps = apps.into_iter();
         let stages = stages.into_iter();
         Self {
-            apps: apps.map(|(app, sums)| (app.clone(), sums.mean())).collect(),
+            apps: apps
+                .filter_map(|(app, sums)| Some((app.clone(), sums.mean()?)))
+                .collect(),
             stages: stages
-                .map(|((app, stage), sums)| ((app.clone(), stage.clone()), sums.mean()))
+                .filter_map(|((app, stage), sums)| {
+                    Some(((app.clone(), stage.clone()), sums.mean()?))
+                })
                 .collect(),
         }
     }
@@ -196,6 +206,43 @@ mod tests {
         let of: Vec<_> = learned.apps.values().collect();
         let expected = (Millis::new(10.0 * node.speed), Some(4.0));
         assert_eq!((of[0].work, of[0].mean_ratio), expected);
+    }
+
+    #[test]
+    fn a_node_that_reports_nonsense_leaves_profiles_finite() {
+        let node = |name: &str, calls, start: f64, execution: f64| {
+            let phases = PhaseTimes {
+                start: Millis::new(start),
+                execution: Millis::new(execution),
+                ..PhaseTimes::default()
+            };
+            let app = AppObserved {
+                phases: Some(phases),
+                ..observed(calls, 4.0)
+            };
+            NodeStatus {
+                speed: 1.0,
+                apps: vec![app],
+                ..fixture::status(name, "eu-west")
+            }
+        };
+        let work = |nodes: &[NodeStatus]| -> Vec<f64> {
+            let alive: Vec<&NodeStatus> = nodes.iter().collect();
+            let learned = MeasuredProfiles::new(&alive);
+            learned.apps.values().map(|of| of.work.get()).collect()
+        };
+        for wrong in [f64::INFINITY, 1e308, LONGEST * 2.0] {
+            let bad = node("b", u64::MAX, 0.0, wrong);
+            assert_eq!(work(&[node("a", 50, 0.0, 6.0), bad.clone()]), [6.0]);
+            assert_eq!(work(&[bad]), [0.0; 0], "nothing is known");
+        }
+        for (start, execution) in [(f64::NAN, 6.0), (0.0, f64::NAN)] {
+            let learned = work(&[node("b", 50, start, execution)]);
+            assert!(learned.iter().all(|work| work.is_finite()), "{learned:?}");
+        }
+        // A node that counts wrongly does not outweigh the others.
+        let counts = node("b", u64::MAX, 0.0, 12.0);
+        assert_eq!(work(&[node("a", 100, 0.0, 6.0), counts]), [9.0]);
     }
 
     #[test]

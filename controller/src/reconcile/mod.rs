@@ -33,6 +33,7 @@ mod rates;
 pub mod reason;
 mod record_writer;
 pub mod serving;
+mod unplanned;
 pub mod versions;
 pub mod what_if;
 pub mod world;
@@ -127,6 +128,8 @@ pub struct Planner {
     announced_stage_calls: StageCalls,
     certificates_checked_at: Option<Timestamp>,
     warned: BTreeMap<AppName, String>,
+    /// Apps whose plans could not be written, with the reason that was logged.
+    unwritten: BTreeMap<AppName, String>,
     /// The bound on moves for a gain, and when it was last refilled.
     moves: Moves,
     filled_at: Option<Timestamp>,
@@ -156,6 +159,7 @@ impl Planner {
             announced_stage_calls: StageCalls::new(),
             certificates_checked_at: None,
             warned: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
             filled_at: None,
             leaving: Leaving::default(),
             giving_up: Leaving::default(),
@@ -173,6 +177,9 @@ impl Planner {
         let mut last = Instant::now();
         let (mut wanted, mut vitals, mut failing) = (true, None, false);
         let mut turn = self.state.singletons.watch(Work::Planner);
+        let interval = settings.interval.as_duration();
+        // A controller that does not plan must store what it hears before the planner takes its nodes for dead.
+        let following = interval.min(settings.status_write_interval.as_duration());
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -182,7 +189,8 @@ impl Planner {
                 _ = watch.tick() => {}
             }
             let present = Some(lock(&self.state.live).vitals(fdn_service::now()));
-            if !wanted && present == vitals && last.elapsed() < settings.interval.as_duration() {
+            let pause = if *turn.borrow() { interval } else { following };
+            if !wanted && present == vitals && last.elapsed() < pause {
                 continue;
             }
             tokio::time::sleep_until(last + PAUSE).await;
@@ -233,7 +241,7 @@ impl Planner {
             let mut live = lock(&self.state.live);
             live.set_admin_state(inputs.admin_state.clone());
             for row in new {
-                live.merge(row);
+                live.merge(row, now);
             }
             (
                 self.state
@@ -353,13 +361,19 @@ impl Planner {
         update_metrics(&state, world, &passed);
         lock(&state.cluster_loads).clone_from(&passed.loads);
         self.store_loads(&passed.loads, now).await?;
+        for (app, error) in &passed.failed {
+            self.warn_unplaced(app, &[error.to_string()]);
+        }
         for decided in &passed.apps {
-            self.write_app(decided, &clusters, now).await?;
+            let written = self.write_app(decided, &clusters, now).await;
+            self.pass_over(&decided.app.name, written)?;
             // Yield, so that a pass over many apps does not monopolize the thread.
             tokio::task::yield_now().await;
         }
         let known = passed.known;
         self.warned
+            .retain(|app, _| inputs.apps.iter().any(|row| row.name == *app));
+        self.unwritten
             .retain(|app, _| inputs.apps.iter().any(|row| row.name == *app));
         self.leaving
             .retain(|app| inputs.apps.iter().any(|row| row.name == *app));
@@ -501,20 +515,6 @@ impl Planner {
             None => state.planner_wake.notify_one(),
         }
         Ok(())
-    }
-
-    /// Logs once why an app cannot be placed.
-    fn warn_unplaced(&mut self, app: &AppName, unplaced: &[String]) {
-        let Some(reason) = unplaced.first() else {
-            if self.warned.remove(app).is_some() {
-                info!(%app, "can be placed again");
-            }
-            return;
-        };
-        if self.warned.get(app) != Some(reason) {
-            warn!(%app, reason, "cannot be placed; clients stay where they are");
-            self.warned.insert(app.clone(), reason.clone());
-        }
     }
 
     /// Creates the next authority in time and deletes what has expired, at intervals.

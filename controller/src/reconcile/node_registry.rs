@@ -237,7 +237,7 @@ impl NodeRegistry {
             figures: SeriesStore::new(0),
         };
         for row in stored {
-            live.merge(row);
+            live.merge(row, now);
         }
         live
     }
@@ -307,15 +307,21 @@ impl NodeRegistry {
     }
 
     /// Merges a report that another controller received and stored.
-    pub fn merge(&mut self, row: StatusRow) {
+    pub fn merge(&mut self, row: StatusRow, now: Timestamp) {
         if self.admin_state.removed.contains(&row.status.node) {
             return;
         }
+        // The other controller's clock may be ahead: a report from the future would keep a dead node alive until then.
+        let at = row.seen_at.min(now);
         match self.nodes.get_mut(&row.status.node) {
-            Some(seen) if row.seen_at <= seen.at || seen.supersedes(&row.status) => {}
+            Some(seen) if seen.supersedes(&row.status) => {}
+            // Two boots have no common order but their times.
+            Some(seen) if seen.status.boot != row.status.boot && at <= seen.at => {}
             Some(seen) => {
-                seen.replace(row.status, row.seen_at, &mut self.figures);
-                seen.written = Some(row.seen_at);
+                // The node was heard here at the known time, even if the other clock is behind.
+                let at = at.max(seen.at).min(now);
+                seen.replace(row.status, at, &mut self.figures);
+                seen.written = Some(at);
                 seen.reported = true;
             }
             None => {
@@ -324,8 +330,8 @@ impl NodeRegistry {
                     node,
                     NodeEntry {
                         status: row.status,
-                        at: row.seen_at,
-                        written: Some(row.seen_at),
+                        at,
+                        written: Some(at),
                         urgent: false,
                         reported: false,
                         replaced: VecDeque::new(),
@@ -460,13 +466,18 @@ impl NodeRegistry {
     /// The reports to be written to the store now; they count as written from then on.
     pub fn take_unwritten(&mut self, now: Timestamp, interval: DurationMs) -> Vec<StatusRow> {
         let mut rows = Vec::new();
+        // Turns come about as often as rows fall due. One that comes a moment early must not leave a row to the next one: other controllers
+        // would take the node for dead.
+        let rest = interval.as_duration() * 3 / 4;
         for seen in self.nodes.values_mut() {
+            // Measured from now, not from the arrival of the report: how old the stored row becomes is what matters. A time of writing in the
+            // future means that the clock was set back.
             let due = seen
                 .written
-                .is_none_or(|at| at < seen.at && seen.at.since(at) >= interval.as_duration());
+                .is_none_or(|at| at > now || (at < seen.at && now.since(at) >= rest));
             if seen.urgent || due {
                 seen.urgent = false;
-                seen.written = Some(now.max(seen.at));
+                seen.written = Some(now);
                 rows.push(StatusRow {
                     status: seen.status.clone(),
                     seen_at: seen.at,

@@ -18,7 +18,9 @@ use crate::state::lock;
 use crate::store::cluster_load::{ClusterLoadRow, cluster_load_get, cluster_load_set};
 use crate::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
 use crate::store::node::node_observe;
-use crate::store::rtt::{link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert};
+use crate::store::rtt::{
+    link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_prune, rtt_upsert,
+};
 use crate::store::{StoreError, in_transaction};
 
 /// The largest difference of controllers' clocks; what others wrote within it is read again.
@@ -48,7 +50,7 @@ impl Planner {
         let mut live = lock(&self.state.live);
         live.set_admin_state(admin_state);
         for row in new {
-            live.merge(row);
+            live.merge(row, now);
         }
         drop(live);
         let known = known.into_iter().map(|row| (row.app, row.prefix)).collect();
@@ -145,7 +147,17 @@ impl Planner {
         let rtts = rtt_list(&mut connection, rtts).await?;
         let links = link_list(&mut connection, links).await?;
         drop(connection);
-        lock(&state.rtt).merge(rtts);
+        let expired = {
+            // What another controller has measured lately counts.
+            let mut clients = lock(&state.rtt);
+            clients.merge(rtts);
+            clients.expire(now)
+        };
+        if expired > 0 {
+            let keep = state.settings.geo.rtt_keep.as_millis();
+            let before = Timestamp(now.get().saturating_sub(keep));
+            in_transaction!(state.store, tx => rtt_prune(&mut tx, before).await)?;
+        }
         let mut known = lock(&state.links);
         known.merge(links);
         state

@@ -97,6 +97,8 @@ pub struct PassOutcome<'a> {
     pub apps: Vec<AppDecision<'a>>,
     /// The prefixes with demand, whether they were planned for or not.
     pub known: BTreeSet<(AppName, ClientPrefix)>,
+    /// The apps that cannot be planned, and why; they stay as they are.
+    pub failed: Vec<(&'a AppName, fdn_scheduling::Error)>,
     /// The load and memory need of each cluster under the plans.
     pub loads: BTreeMap<ClusterId, ClusterLoad>,
     /// Groups whose move for a gain was deferred by the bound on moves.
@@ -110,7 +112,7 @@ pub struct PassOutcome<'a> {
 /// Plans every app. `rate` gives the call rate of an app, per second.
 ///
 /// # Errors
-/// When a profile's time or a distance is negative or not finite.
+/// When a distance is negative or not finite. What is wrong with one app is in the result.
 pub fn pass<'a>(
     world: &World,
     rows: Rows<'a>,
@@ -134,11 +136,8 @@ pub fn pass<'a>(
         })
         .collect();
     let versions = Versions::new(rows.versions);
-    let variants: Vec<Variants> = rows
-        .apps
-        .iter()
-        .map(|app| versions.variants(&app.workflow))
-        .collect();
+    let variants = rows.apps.iter().map(|app| versions.variants(&app.workflow));
+    let variants: Vec<Variants> = variants.collect();
     let mut known = known_of(world, rows.apps, &versions);
     let apps = (rows.apps, variants.as_slice());
     let (factors, forms, learnt) = {
@@ -185,11 +184,13 @@ pub fn pass<'a>(
         recorder.as_mut(),
     )?;
     drop(plannings);
-    for (app, group, cluster) in placed.gained {
+    for (app, who, cluster) in placed.gained {
         state
             .dwell
-            .note(&rows.apps[app].name, group, cluster, settings.now);
+            .note(&rows.apps[app].name, who, cluster, settings.now);
     }
+    let failed = placed.failed.into_iter();
+    let failed = failed.map(|(app, error)| (&rows.apps[app].name, error));
     let forms = choices(world, (rows.apps, &known), forms, settings.settled);
     let apps = rows.apps.iter().zip(befores).zip(placed.apps).zip(forms);
     Ok(PassOutcome {
@@ -213,6 +214,7 @@ pub fn pass<'a>(
             .iter()
             .map(|row| (row.app.clone(), row.prefix))
             .collect(),
+        failed: failed.collect(),
         loads: placed.loads,
         deferred: placed.deferred,
         unplaced: placed.unplaced,

@@ -18,7 +18,7 @@ use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{ClusterIndex, Constraints, Problem};
 
 use super::actual::Factors;
-use super::dwell::RecentMoves;
+use super::dwell::{Mover, RecentMoves};
 use super::groups::{Group, Groups};
 use super::pass_recorder::PassRecorder;
 use super::prefixes::DemandedPrefixes;
@@ -29,6 +29,9 @@ use super::serving::Serving;
 use super::world::{ClusterLoad, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
+
+mod single;
+pub use single::place;
 
 /// The plan of one group.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,7 +182,7 @@ pub struct PlanInput<'a> {
     pub serving: &'a Serving,
     /// The corrections of run times.
     pub factors: &'a Factors,
-    /// Groups that were moved for a gain recently.
+    /// Clients that were moved for a gain recently.
     pub dwelling: Option<&'a RecentMoves>,
     /// Its plans that were made for a failover.
     pub failovers: Option<&'a reason::AppFailovers>,
@@ -204,8 +207,10 @@ pub struct NetworkPlacement {
     pub unplaced: usize,
     /// The number of groups whose move for a gain was deferred by the bound on moves.
     pub deferred: usize,
-    /// The groups that move for a gain: index of the app, name, and entry cluster.
-    pub gained: Vec<(usize, String, ClusterId)>,
+    /// The apps that cannot be planned, by index, and why; they stay as they are.
+    pub failed: Vec<(usize, fdn_scheduling::Error)>,
+    /// The clients that move for a gain: index of the app, who, and entry cluster.
+    pub gained: Vec<(usize, Mover, ClusterId)>,
 }
 
 /// Clients of one app with the same previous clusters and the same group.
@@ -241,7 +246,7 @@ impl ClientSet<'_> {
 /// Plans all apps, each with at most `limit` bindings; `moves` bounds the moves for a gain. Inputs and decisions are recorded by the `recorder`.
 ///
 /// # Errors
-/// When a profile's time or a distance is negative or not finite.
+/// When a distance is negative or not finite. What is wrong with one app is in the result.
 pub fn place_all(
     world: &World,
     apps: &[PlanInput<'_>],
@@ -254,58 +259,33 @@ pub fn place_all(
     let nobody = ClientPrefix::new(NOBODY, 0);
     let everybody = chosen.iter().flatten().copied().chain([nobody]);
     let groups = Groups::new(world, everybody);
-    let dags = apps
+    // An app that cannot be planned must not keep the others from it.
+    let dags: Vec<Result<Dag, _>> = apps
         .iter()
         .map(|app| world.dag(app.workflow, app.profiles))
-        .collect::<Result<Vec<Dag>, _>>()?;
+        .collect();
     let mut sets = Vec::new();
     for (at, (app, chosen)) in apps.iter().zip(chosen).enumerate() {
-        sets.extend(client_sets_of(
-            world,
-            &groups,
-            (at, app),
-            &dags[at],
-            chosen,
-            nobody,
-        ));
+        if let Ok(dag) = &dags[at] {
+            let clients = client_sets_of(world, &groups, (at, app), dag, chosen, nobody);
+            sets.extend(clients);
+        }
     }
     let mut placed = NetworkPlacement {
         apps: apps
             .iter()
-            .map(|app| (!app.fixed).then(AppPlacement::default))
+            .zip(&dags)
+            .map(|(app, dag)| (!app.fixed && dag.is_ok()).then(AppPlacement::default))
             .collect(),
         ..NetworkPlacement::default()
     };
     compete(world, apps, (&groups, &sets), moves, recorder, &mut placed)?;
+    let failed = dags.into_iter().enumerate();
+    placed.failed = failed
+        .filter_map(|(at, dag)| Some((at, dag.err()?)))
+        .collect();
+    placed.unplaced += placed.failed.len();
     Ok(placed)
-}
-
-/// Plans a single app, with no others competing.
-///
-/// # Errors
-/// When a profile's time or a distance is negative or not finite.
-pub fn place(
-    world: &World,
-    workflow: &Workflow,
-    profiles: &Profiles,
-    before: &PreviousPlans<'_>,
-    prefixes: impl IntoIterator<Item = ClientPrefix>,
-    limit: usize,
-) -> Result<AppPlacement, fdn_scheduling::Error> {
-    let app = PlanInput {
-        workflow,
-        profiles,
-        serving: &world.serving(None, workflow, profiles),
-        factors: &Factors::default(),
-        dwelling: None,
-        failovers: None,
-        before,
-        demand: DemandedPrefixes::uniform(prefixes, 0.0),
-        rate: Rate::default(),
-        fixed: false,
-    };
-    let mut all = place_all(world, &[app], limit, &mut Moves::unlimited(), None)?;
-    Ok(all.apps.pop().flatten().unwrap_or_default())
 }
 
 /// An app's clients by group and previous clusters, in this order.
@@ -359,28 +339,22 @@ fn client_sets_of<'a>(
                 // Nobody has asked DNS lately: prefixes count alike.
                 known => members.len() as f64 / known as f64,
             };
+            let recent = app.dwelling.zip(entry(previous.as_deref()));
+            let name = &groups.get(group).name;
             ClientSet {
                 app: at,
                 group,
                 dag,
+                dwells: recent.is_some_and(|(moved, at)| moved.dwells(name, &members, at)),
                 members,
                 constraints: app.serving.constraints(previous.as_deref()),
                 factors: app.factors.as_slice(),
-                dwells: dwells(app, &groups.get(group).name, entry(previous.as_deref())),
                 previous,
                 rate: Rate::per_second(app.rate.get() * share),
                 fixed: app.fixed,
             }
         })
         .collect()
-}
-
-/// Whether a group was moved to its present cluster for a gain so recently that it must dwell.
-fn dwells(app: &PlanInput<'_>, group: &str, cluster: Option<&ClusterId>) -> bool {
-    let (Some(moved), Some(cluster)) = (app.dwelling, cluster) else {
-        return false;
-    };
-    moved.contains_key(&(group.to_owned(), cluster.clone()))
 }
 
 fn compete(
@@ -411,8 +385,11 @@ fn compete(
         if outcome.verdict == Verdict::Better {
             let entry = clients.dag.entry().get();
             let place = outcome.clusters.get(entry).and_then(|c| world.name_of(*c));
-            let gained = place.map(|place| (clients.app, group.name.clone(), place.clone()));
-            placed.gained.extend(gained);
+            if let Some(place) = place {
+                let who = Mover::of(&group.name, &clients.members);
+                let gained = who.map(|mover| (clients.app, mover, place.clone()));
+                placed.gained.extend(gained);
+            }
         }
         let come = apps[clients.app]
             .serving

@@ -409,6 +409,11 @@ fn place_against_others<'a>(
         .collect();
     plannings.push(own);
     let mut placed = place_all(world, &plannings, limit, moves, None)?;
+    // Other apps that cannot be planned say nothing of this one, which is the last.
+    let failed = placed.failed.pop();
+    if let Some((_, error)) = failed.filter(|(at, _)| at + 1 == plannings.len()) {
+        return Err(error.into());
+    }
     let own = placed.apps.pop().flatten().unwrap_or_default();
     Ok((own, placed.apps.into_iter().flatten().collect()))
 }

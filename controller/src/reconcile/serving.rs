@@ -370,6 +370,7 @@ impl Phases {
             tasks,
             is_served: (0..tasks).all(is_open),
             lacking_time: (0..clusters).filter(lacks_time).collect(),
+            takes_work: self.nodes.iter().map(|nodes| *nodes > 0).collect(),
             strict: (!strict.is_empty()).then_some(strict),
             lenient: (!lenient.is_empty()).then_some(lenient),
             reasons: reasons
@@ -395,6 +396,8 @@ pub struct Serving {
     is_served: bool,
     /// The clusters that could serve every stage and lack nothing but the time to get ready.
     lacking_time: Vec<usize>,
+    /// By cluster: whether some node takes work.
+    takes_work: Vec<bool>,
     /// Excludes all clusters that do not serve a stage now.
     strict: Option<Constraints>,
     /// Excludes only clusters that cannot become ready.
@@ -432,7 +435,11 @@ impl Serving {
                 places().any(|(task, p)| constraints.get(task, p.get()).is_some())
             })
         };
-        let waits = previous.is_some() && barred(&self.strict) && !barred(&self.lenient);
+        // Clients stay where calls wait for the app to become ready. In a cluster that is dead or drains nobody waits: they move, and then to
+        // one that is ready.
+        let stays = |at: ClusterIndex| self.takes_work.get(at.get()).copied().unwrap_or(false);
+        let stays = places().all(|(_, p)| stays(*p));
+        let waits = previous.is_some() && stays && barred(&self.strict) && !barred(&self.lenient);
         self.is_served && !waits
     }
 

@@ -184,6 +184,10 @@ impl Settings {
         )?;
         rule(self.geo.rtt_change > 0.0, "geo.rtt_change must be positive")?;
         rule(
+            self.geo.rtt_keep.as_millis() >= self.geo.rtt_interval.as_millis().saturating_mul(10),
+            "geo.rtt_keep must be at least ten times geo.rtt_interval",
+        )?;
+        rule(
             self.uploads.parallel > 0,
             "uploads.parallel must be at least 1",
         )?;

@@ -304,6 +304,8 @@ pub struct GeoSettings {
     pub rtt_change: f64,
     /// The shortest interval at which DNS servers are told round-trip times.
     pub rtt_interval: DurationMs,
+    /// How long a round-trip time to clients counts after it was last measured; then their location is used again.
+    pub rtt_keep: DurationMs,
 }
 
 impl Default for GeoSettings {
@@ -316,6 +318,7 @@ impl Default for GeoSettings {
             rtt_weight: 0.25,
             rtt_change: 0.2,
             rtt_interval: DurationMs::from_secs(10),
+            rtt_keep: DurationMs::from_secs(3600),
         }
     }
 }

@@ -22,8 +22,12 @@ pub struct StatusRow {
     pub seen_at: Timestamp,
 }
 
+/// The largest difference of controllers' clocks, in ms: what was received later than that from now was written with a wrong clock.
+const CLOCKS_MS: u64 = 15_000;
+
 /// Writes the status of a node, with its cluster and its addresses. An older status replaces nothing of what is stored of the node; a status of a
-/// removed node changes nothing.
+/// removed node changes nothing. Within a boot the sequence number decides, and between boots the time of receipt, unless the stored one is in the
+/// future.
 ///
 /// # Errors
 /// When the database fails.
@@ -59,14 +63,15 @@ pub async fn node_observe(
         "INSERT INTO node_status (node, boot, sequence, status, seen_at) VALUES ($1, $2, $3, $4, $5) \
          ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, sequence = excluded.sequence, status = excluded.status, \
          seen_at = excluded.seen_at \
-         WHERE node_status.seen_at <= excluded.seen_at \
-         AND (node_status.boot <> excluded.boot OR node_status.sequence <= excluded.sequence)",
+         WHERE (node_status.boot = excluded.boot AND node_status.sequence <= excluded.sequence) \
+         OR (node_status.boot <> excluded.boot AND (node_status.seen_at <= excluded.seen_at OR node_status.seen_at > $6))",
     )
     .bind(status.node.as_str())
     .bind(status.boot.to_string())
     .bind(stored(status.sequence))
     .bind(to_json(status, "node_status.status")?)
     .bind(seen_at)
+    .bind(stored(fdn_service::now().get().saturating_add(CLOCKS_MS)))
     .execute(&mut *connection)
     .await?;
     if newer.rows_affected() == 0 {

@@ -136,6 +136,21 @@ pub async fn rtt_delete(
     Ok(())
 }
 
+/// Deletes all measurements to clients that are older than `before`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn rtt_prune(
+    connection: &mut AnyConnection,
+    before: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM rtt WHERE updated_at < $1")
+        .bind(stored(before.get()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 /// Deletes a measurement between clusters.
 ///
 /// # Errors

@@ -21,6 +21,7 @@ use crate::store::{app, desired, name, store};
 on_both!(
     demand_is_added_up_and_forgotten,
     links_between_clusters,
+    a_status_from_the_future_does_not_keep_out_later_ones,
     nodes_and_what_they_said,
     only_statuses_that_were_written_since_are_read_again,
     round_trips,
@@ -98,11 +99,19 @@ async fn nodes_and_what_they_said(backend: Backend) {
     };
     node_observe(c, &seen(1, 10, 1)).await.expect("written");
     node_observe(c, &seen(3, 30, 3)).await.expect("written");
-    for (sequence, at, why) in [
-        (2, 31, "ignored: it is older within its boot"),
-        (4, 20, "ignored: it was heard earlier"),
+    for (boot, sequence, at, why) in [
+        (None, 2, 31, "ignored: it is older within its boot"),
+        (
+            Some(7),
+            4,
+            20,
+            "ignored: it is of another boot, and was heard earlier",
+        ),
     ] {
         let mut late = seen(sequence, at, 9);
+        if let Some(boot) = boot {
+            late.status.boot = MessageId::from_uuid(uuid::Uuid::from_u128(boot));
+        }
         late.status.cluster = "us-east".parse().expect("cluster");
         node_observe(c, &late).await.expect(why);
         let place = node_place(c, &late.status.node).await.expect("read");
@@ -133,6 +142,35 @@ async fn nodes_and_what_they_said(backend: Backend) {
     );
     assert_eq!(node_status_list(c).await.expect("read"), [other]);
     assert_eq!(cluster_list(c).await.expect("read").len(), 1);
+}
+
+async fn a_status_from_the_future_does_not_keep_out_later_ones(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let seen = |boot, sequence, seen_at| StatusRow {
+        status: fdn_core::message::NodeStatus {
+            boot: MessageId::from_uuid(uuid::Uuid::from_u128(boot)),
+            sequence,
+            ..node_at("eu-1", "eu-west", 50.1, 8.7)
+        },
+        seen_at,
+    };
+    let now = fdn_service::now();
+    let later = |ms: u64| Timestamp(now.get() + ms);
+    // Within a boot the sequence decides; of another boot, a time of receipt that has not come yet proves nothing.
+    for (first, second) in [((1, 1), (1, 2)), ((1, 2), (2, 1))] {
+        let ahead = seen(first.0, first.1, later(3_600_000));
+        node_observe(c, &ahead).await.expect("written");
+        assert_eq!(node_status_list(c).await.expect("read"), [ahead]);
+        let right = seen(second.0, second.1, now);
+        node_observe(c, &right).await.expect("written");
+        assert_eq!(node_status_list(c).await.expect("read"), [right]);
+    }
+    // Clocks may differ a little.
+    let little = seen(3, 1, later(5_000));
+    node_observe(c, &little).await.expect("written");
+    node_observe(c, &seen(4, 1, now)).await.expect("ignored");
+    assert_eq!(node_status_list(c).await.expect("read"), [little]);
 }
 
 /// In PostgreSQL alone: SQLite has one writer at a time.

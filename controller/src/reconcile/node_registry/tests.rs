@@ -248,3 +248,43 @@ fn calls_that_take_much_longer_than_a_moment_ago_are_drift_once_in_a_while() {
     assert_eq!(see(305, 20.0, 5_000), Observation::Routine, "just now");
     assert_eq!(see(405, 2.0, 9_000), Observation::Drifted);
 }
+
+#[test]
+fn rows_fall_due_by_the_time_of_their_writing() {
+    let (mut live, interval) = (live(), DurationMs::from_secs(4));
+    live.observe(status("a", 1, 1), Timestamp(0));
+    assert_eq!(live.take_unwritten(Timestamp(0), interval).len(), 1);
+    // The report came less than an interval after the write, but the stored row is older than that.
+    live.observe(status("a", 1, 2), Timestamp(3_700));
+    assert_eq!(live.take_unwritten(Timestamp(5_500), interval).len(), 1);
+    assert_eq!(live.take_unwritten(Timestamp(11_000), interval).len(), 0);
+    // The clock is set back: what was written in the future does not stop writing until then.
+    live.observe(status("a", 1, 3), Timestamp(1_000));
+    assert_eq!(live.take_unwritten(Timestamp(1_000), interval).len(), 1);
+}
+
+#[test]
+fn a_row_from_the_future_keeps_nobody_alive_longer_than_one_of_now() {
+    let hour = 3_600_000;
+    let row = |boot_number, sequence, at| StatusRow {
+        status: status("a", boot_number, sequence),
+        seen_at: Timestamp(at),
+    };
+    let node = "a".parse().expect("node");
+    let mut live = live();
+    live.merge(row(1, 1, hour), Timestamp(1_000));
+    assert!(live.is_alive(&node, Timestamp(10_999)));
+    assert!(!live.is_alive(&node, Timestamp(11_000)));
+    let mut stored = NodeRegistry::new(vec![row(1, 1, hour)], 10, Timestamp(1_000));
+    assert!(!stored.is_alive(&node, Timestamp(11_000)));
+    // Within a boot the sequence decides, whatever the clocks say.
+    stored.merge(row(1, 2, 500), Timestamp(3_000));
+    stored.merge(row(1, 1, 2_900), Timestamp(3_000));
+    let seen = stored.node(&node).expect("known");
+    assert_eq!((seen.status.sequence, seen.at), (2, Timestamp(1_000)));
+    // A row of another boot counts if it is younger.
+    stored.merge(row(2, 1, 900), Timestamp(3_000));
+    assert_eq!(stored.node(&node).expect("known").status.boot, boot(1));
+    stored.merge(row(2, 1, 2_000), Timestamp(3_000));
+    assert_eq!(stored.node(&node).expect("known").status.boot, boot(2));
+}

@@ -20,6 +20,8 @@ use crate::settings::{ClientLocation, GeoSettings};
 use crate::store::demand::DemandRow;
 
 mod demand;
+mod dwell;
+mod failed;
 
 const PARIS: &str = "192.0.2.0/24";
 const NEW_YORK: &str = "198.51.100.0/24";
@@ -44,6 +46,10 @@ fn nodes() -> Vec<NodeStatus> {
 }
 
 fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
+    world_with(nodes, located, MeasuredRtts::default())
+}
+
+fn world_with(nodes: Vec<NodeStatus>, located: bool, measured: MeasuredRtts) -> World {
     let mut live = NodeRegistry::new(Vec::new(), 100, NOW);
     for status in nodes {
         live.observe(status, NOW);
@@ -74,7 +80,7 @@ fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
     World::new(
         &live,
         geo,
-        MeasuredRtts::default(),
+        measured,
         Terms {
             margin: Margin::default(),
             bandwidth: Bandwidth::UNLIMITED,

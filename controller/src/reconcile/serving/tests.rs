@@ -141,6 +141,21 @@ fn clients_who_are_served_are_not_sent_where_it_is_still_being_made_ready() {
 }
 
 #[test]
+fn clients_of_a_dead_or_draining_cluster_are_sent_only_where_it_is_ready() {
+    let ready = node("a", WASM, Some(observed(AppPhase::Ready, true)));
+    let dead = serving(std::slice::from_ref(&ready), &[Holding::Calls]);
+    let drains = NodeStatus {
+        draining: true,
+        ..node("b", WASM, Some(observed(AppPhase::Ready, true)))
+    };
+    let drained = serving(&[ready, drains], &[Holding::Calls]);
+    let wait = Some(Exclusion::NotReady);
+    for serving in [dead, drained] {
+        assert_eq!(closed(&serving, Some(1)), [None, wait, wait]);
+    }
+}
+
+#[test]
 fn where_nothing_serves_any_cluster_that_can_come_to_it_will_do() {
     let nodes = [
         node("a", WASM, Some(observed(failed(), false))),
