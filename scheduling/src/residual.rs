@@ -140,13 +140,20 @@ pub fn follow(known: Typical, observed: Observed, before: u64) -> Typical {
         (mean - sample > (mean / 2.0).max(LEAST)).then_some(Ordering::Less)
     };
     let run = extended(run, side, u64::from(observed.is_next));
-    let (weight, clip) = if run.abs() > RUN && observed.is_next {
+    let (weight, clip) = if is_change(run, observed) {
         RUN_FOLLOW
     } else {
         (0.1, 1.0)
     };
     let mean = mean + weight * (sample - mean).min(clip * mean.max(LEAST));
     Typical { mean, run }
+}
+
+/// Whether an observation that left a run of this length shows that calls take another time from now on: after more than [`RUN`] outliers one after
+/// the other.
+#[must_use]
+pub const fn is_change(run: i64, observed: Observed) -> bool {
+    run.abs() > RUN && observed.is_next
 }
 
 /// The correction learnt for one place.

@@ -72,8 +72,11 @@ const VERSIONS_MAX: usize = 16;
 /// The weight of the newest call in the moving mean of execution times.
 const MEAN_WEIGHT: f64 = 0.1;
 /// The mean time of calls is over about this many: enough that one call in a hundred shows, and few enough that the mean soon follows a function
-/// that changes.
+/// that changes little. One that changes much is noticed by its typical time.
 const MEAN_CALLS: u64 = 300;
+/// When the typical time has changed, the mean is at most this many times as much: how much more outliers took before says little of what they take
+/// now.
+const RATIO_KEPT: f64 = 4.0;
 
 /// Counters and handles of one app, kept over its versions.
 #[derive(Debug)]
@@ -103,6 +106,11 @@ pub struct AppMetrics {
     since: Instant,
     /// The mean time of calls since then, start and execution together, with outliers in full; stored like the others.
     served: AtomicU64,
+    /// The number of calls in `served`; few again when the typical time has changed.
+    served_samples: AtomicU64,
+    /// The ratio of `served` to the typical time while no call in a row was an outlier, so before the typical time began to change; stored like the
+    /// others.
+    steady_ratio: AtomicU64,
     /// The counters of each version. Locked when a version is made ready and for a report, never for a call.
     versions: Mutex<BTreeMap<VersionNumber, Arc<VersionCounts>>>,
     /// What callers experienced.
@@ -134,6 +142,8 @@ impl AppMetrics {
             phases_reset_at: AtomicU64::new(0),
             since: Instant::now(),
             served: AtomicU64::new(0),
+            served_samples: AtomicU64::new(0),
+            steady_ratio: AtomicU64::new(0),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
             places,
@@ -184,14 +194,15 @@ impl AppMetrics {
     /// Records that a call was admitted after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
     pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
         self.invocations.fetch_add(1, Ordering::Relaxed);
-        self.count_phases(queue, instantiate, exec);
+        self.count_phases(self.since.elapsed(), [queue, instantiate, exec]);
         self.start.observe(instantiate.as_secs_f64());
         follow(&self.mean, exec);
         follow(&self.start_mean, instantiate);
     }
 
-    fn count_phases(&self, queue: Duration, instantiate: Duration, exec: Duration) {
-        let now = self.since.elapsed();
+    /// Counts the times of a call that ended at `now`, a time since the start of counting.
+    fn count_phases(&self, now: Duration, times: [Duration; 3]) {
+        let [_, instantiate, exec] = times;
         let began = micros(now.saturating_sub(instantiate + exec));
         if began < self.phases_reset_at.load(Ordering::Relaxed) {
             return;
@@ -201,11 +212,9 @@ impl AppMetrics {
             self.phases_next_at.store(micros(now), Ordering::Relaxed);
         }
         let before = self.phase_samples.fetch_add(1, Ordering::Relaxed);
-        let served = f64::from_bits(self.served.load(Ordering::Relaxed));
-        let served = running_mean(served, before, (instantiate + exec).as_secs_f64() * 1e3);
-        self.served.store(served.to_bits(), Ordering::Relaxed);
-        let phases = self.phases.iter().zip(&self.phase_runs);
-        for ((mean, run), took) in phases.zip([queue, instantiate, exec]) {
+        let phases = self.phases.iter().zip(&self.phase_runs).zip(times);
+        let mut executed = Typical::default();
+        for ((mean, run), took) in phases {
             let known = Typical {
                 mean: f64::from_bits(mean.load(Ordering::Relaxed)),
                 run: run.load(Ordering::Relaxed),
@@ -214,6 +223,33 @@ impl AppMetrics {
             let next = residual::follow(known, Observed { took, is_next }, before);
             mean.store(next.mean.to_bits(), Ordering::Relaxed);
             run.store(next.run, Ordering::Relaxed);
+            // Execution is the last phase.
+            executed = next;
+        }
+        let took = (instantiate + exec).as_secs_f64() * 1e3;
+        let is_change = residual::is_change(executed.run, Observed { took, is_next });
+        self.count_served(took, executed, is_change);
+    }
+
+    /// Counts a call for the mean: `executed` is the typical time of executions after it, and `is_change` whether that is another one from now on.
+    fn count_served(&self, took: f64, executed: Typical, is_change: bool) {
+        let start = f64::from_bits(self.phases[1].load(Ordering::Relaxed));
+        let typical = start + executed.mean;
+        if is_change {
+            // The calls of before would keep the mean where it was for hundreds of calls.
+            let ratio = f64::from_bits(self.steady_ratio.load(Ordering::Relaxed));
+            let served = typical * ratio.clamp(1.0, RATIO_KEPT);
+            self.served.store(served.to_bits(), Ordering::Relaxed);
+            self.served_samples.store(residual::FEW, Ordering::Relaxed);
+            return;
+        }
+        let before = self.served_samples.fetch_add(1, Ordering::Relaxed);
+        let served = f64::from_bits(self.served.load(Ordering::Relaxed));
+        let served = running_mean(served, before, took);
+        self.served.store(served.to_bits(), Ordering::Relaxed);
+        let ratio = served / typical;
+        if executed.run == 0 && ratio.is_finite() {
+            self.steady_ratio.store(ratio.to_bits(), Ordering::Relaxed);
         }
     }
 
@@ -311,6 +347,8 @@ impl AppMetrics {
             run.store(0, Ordering::Relaxed);
         }
         self.served.store(0, Ordering::Relaxed);
+        self.served_samples.store(0, Ordering::Relaxed);
+        self.steady_ratio.store(0, Ordering::Relaxed);
     }
 
     /// The moving mean of the time until a call had its instance; `None` until something was measured.
@@ -377,5 +415,87 @@ mod tests {
         let counted: Vec<u32> = app.versions().iter().map(|v| v.version.get()).collect();
         let expected: Vec<u32> = std::iter::once(1).chain(3..=17).collect();
         assert_eq!(counted, expected, "the oldest other one is dropped");
+    }
+
+    /// An app whose calls the test spaces itself.
+    struct Spaced {
+        app: Arc<AppMetrics>,
+        now: Duration,
+    }
+
+    impl Spaced {
+        fn new() -> Self {
+            let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
+            let app = metrics.app(&"hello".parse().expect("app"));
+            let now = Duration::ZERO;
+            Self { app, now }
+        }
+
+        /// Calls one after the other, of so many milliseconds each.
+        fn one_by_one(&mut self, calls: impl IntoIterator<Item = u64>) {
+            for exec in calls.into_iter().map(Duration::from_millis) {
+                self.now += exec;
+                let times = [Duration::ZERO, Duration::ZERO, exec];
+                self.app.count_phases(self.now, times);
+            }
+        }
+
+        /// The typical time, and the ratio of the mean to it.
+        fn typical(&self) -> (f64, f64) {
+            let phases = self.app.phases().expect("calls");
+            let ratio = phases.mean_ratio.expect("known");
+            (phases.execution.get(), ratio)
+        }
+    }
+
+    #[test]
+    fn the_mean_follows_a_function_that_becomes_faster_or_slower() {
+        let mut spaced = Spaced::new();
+        spaced.one_by_one([100; 300]);
+        spaced.one_by_one([10; 30]);
+        let (typical, ratio) = spaced.typical();
+        assert!(typical < 12.0 && ratio < 1.5, "{typical} {ratio}");
+        let mut spaced = Spaced::new();
+        spaced.one_by_one([10; 300]);
+        spaced.one_by_one([100; 30]);
+        let (typical, ratio) = spaced.typical();
+        let served = f64::from_bits(spaced.app.served.load(Ordering::Relaxed));
+        assert!(
+            typical > 85.0 && served > 70.0 && ratio < 1.5,
+            "{typical} {served}"
+        );
+    }
+
+    #[test]
+    fn what_outliers_add_to_the_mean_stays_unless_the_typical_time_changes() {
+        let mixed = |fast: u64, calls: u64| {
+            (0..calls).map(move |call| if call % 20 == 19 { 20 * fast } else { fast })
+        };
+        let mut spaced = Spaced::new();
+        spaced.one_by_one(mixed(10, 600));
+        let (_, ratio) = spaced.typical();
+        assert!((1.4..2.2).contains(&ratio), "{ratio}");
+        let counted = spaced.app.served_samples.load(Ordering::Relaxed);
+        assert_eq!(counted, 600, "it never began anew");
+        // Ten times slower, and as mixed as before.
+        spaced.one_by_one(mixed(100, 60));
+        let (typical, ratio) = spaced.typical();
+        assert!(
+            typical > 85.0 && (1.2..3.0).contains(&ratio),
+            "{typical} {ratio}"
+        );
+    }
+
+    #[test]
+    fn calls_side_by_side_never_show_a_change() {
+        let mut spaced = Spaced::new();
+        spaced.one_by_one([100; 300]);
+        spaced.now += Duration::from_millis(2_000);
+        let times = [0, 0, 2_000].map(Duration::from_millis);
+        for _ in 0..30 {
+            spaced.app.count_phases(spaced.now, times);
+        }
+        let counted = spaced.app.served_samples.load(Ordering::Relaxed);
+        assert_eq!(counted, 330, "the machine paused, and all of them with it");
     }
 }
