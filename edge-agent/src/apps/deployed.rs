@@ -83,6 +83,12 @@ impl Sandboxes {
         &self.queue
     }
 
+    /// The function, if it is loaded.
+    #[must_use]
+    pub fn loaded(&self) -> Option<&Arc<Function>> {
+        self.loaded.get()
+    }
+
     /// Returns the function and loads it if this is the first call. Loading continues even if the caller stops waiting: the next call needs it
     /// too.
     ///
@@ -142,11 +148,10 @@ pub struct Deployed {
     pub version_header: HeaderValue,
     /// What its calls are billed by.
     pub billing: Arc<BillingKey>,
-    node: NodeId,
     /// The part that serves its calls.
     pub server: Server,
     secrets: BTreeMap<String, String>,
-    log: Arc<AppLog>,
+    labels: Arc<LogLabels>,
     context: CallContext,
 }
 
@@ -169,6 +174,14 @@ impl Deployed {
         let version_header = HeaderValue::from_str(&version.to_string())
             .expect("a letter and digits are a header value");
         Self {
+            labels: Arc::new(LogLabels {
+                log: parts.log,
+                app: parts.app.clone(),
+                stage: parts.stage.clone(),
+                function: function.clone(),
+                version,
+                node: parts.node,
+            }),
             billing: BillingKey::new(&parts.app, &function, version, &manifest),
             app: parts.app,
             stage: parts.stage,
@@ -179,10 +192,8 @@ impl Deployed {
             counts: parts.metrics.version(version),
             metrics: parts.metrics,
             version_header,
-            node: parts.node,
             server: parts.server,
             secrets: parts.secrets,
-            log: parts.log,
             context,
             manifest,
         }
@@ -291,7 +302,7 @@ impl Deployed {
     /// The context of one call with `left` of its time. `memory` is the reservation for its sandbox, unless the call gets an idle one.
     #[must_use]
     pub fn context(
-        self: &Arc<Self>,
+        &self,
         request: Bytes,
         left: Duration,
         memory: Option<MemoryReservation>,
@@ -300,32 +311,43 @@ impl Deployed {
         context.resource_guard = memory.map(|memory| Arc::new(memory) as ResourceGuard);
         context.limits.timeout = left;
         context.log = Arc::new(CallLog {
-            deployed: Arc::clone(self),
+            labels: Arc::clone(&self.labels),
             request,
         });
         context
     }
 }
 
+/// What the lines of a version's calls are labelled with, and the log that they go to. An idle sandbox keeps this of its last call, so it does not
+/// lead back to the version: its sandboxes would keep a replaced version alive.
+struct LogLabels {
+    log: Arc<AppLog>,
+    app: AppName,
+    stage: Option<StageName>,
+    function: FunctionName,
+    version: VersionNumber,
+    node: NodeId,
+}
+
 /// Writes the output of one call to the app's log.
 struct CallLog {
-    deployed: Arc<Deployed>,
+    labels: Arc<LogLabels>,
     /// The request id, in visible ASCII.
     request: Bytes,
 }
 
 impl LogSink for CallLog {
     fn line(&self, instance: InstanceId, stream: LogStream, text: &str) {
-        let deployed = &self.deployed;
-        deployed.log.push(LogLine {
+        let labels = &self.labels;
+        labels.log.push(LogLine {
             at: fdn_service::now(),
-            app: deployed.app.clone(),
-            function: deployed.function.clone(),
-            version: deployed.version,
-            node: deployed.node.clone(),
+            app: labels.app.clone(),
+            function: labels.function.clone(),
+            version: labels.version,
+            node: labels.node.clone(),
             instance,
             request: String::from_utf8_lossy(&self.request).into_owned(),
-            stage: deployed.stage.clone(),
+            stage: labels.stage.clone(),
             stream,
             text: text.to_owned(),
         });
@@ -339,6 +361,47 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
+    use crate::logs::LogHub;
+
+    #[tokio::test]
+    async fn what_a_sandbox_keeps_of_its_call_does_not_keep_the_version() {
+        let engine = Engine::new(EngineOptions {
+            max_instances: 1,
+            ..EngineOptions::default()
+        });
+        let node: NodeId = "n-1".parse().expect("a node");
+        let metrics = Metrics::new(&node).expect("metrics");
+        let app: AppName = "hello".parse().expect("an app");
+        let hub = LogHub::new(LogsSettings::default(), node.clone(), metrics.clone());
+        let path = PathBuf::from("a.cwasm");
+        let sandboxes = Sandboxes::new(path, engine.expect("an engine"), MebiBytes(1));
+        let parts = DeployedParts {
+            log: hub.open(&app),
+            metrics: metrics.app(&app),
+            app,
+            stage: None,
+            form: None,
+            node,
+            function: FunctionSpec {
+                function: "a".parse().expect("a function"),
+                version: VersionNumber::FIRST,
+                digest: Digest::of(b"a"),
+                size: 1,
+                manifest: Manifest::default(),
+                secrets: BTreeMap::new(),
+                forms: Vec::new(),
+            },
+            secrets: BTreeMap::new(),
+            server: Server::Sandboxes(sandboxes),
+        };
+        let limit = ByteSize::from_mib(1);
+        let deployed = Arc::new(Deployed::new(parts, &LogsSettings::default(), limit));
+        let context = deployed.context(Bytes::from_static(b"r"), Duration::from_secs(1), None);
+        let version = Arc::downgrade(&deployed);
+        drop(deployed);
+        assert!(version.upgrade().is_none());
+        drop(context);
+    }
 
     #[tokio::test]
     async fn loading_goes_on_when_nobody_waits_for_it() {

@@ -1,19 +1,28 @@
 //! Converts a function's answer into the client's response.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use actix_http::header::{HeaderName, HeaderValue};
 use actix_http::{Response, StatusCode};
 use bytes::{BufMut, Bytes, BytesMut};
 use fdn_core::api::header;
-use fdn_runtime::{CallStats, ResponseBody};
+use fdn_core::{Coded, ErrorCode};
+use fdn_runtime::{Call, CallError, CallStats, ResponseBody};
+use tracing::error;
 
 use super::body::{GatewayBody, Source, drain};
 use super::end::CallEnd;
-use super::head;
-use super::upload::Pump;
+use super::head::{self, Ids};
+use super::problem::ProblemResponse;
+use super::routes::Route;
+use super::upload::{Pump, poll_pump};
 use crate::apps::Deployed;
+use crate::metrics::Outcome;
+use crate::policy::guard::Headers;
 
 pub(super) const VERSION: HeaderName = HeaderName::from_static(header::VERSION);
 pub(super) const TIMING: HeaderName = HeaderName::from_static(header::TIMING);
@@ -46,8 +55,14 @@ pub(super) fn respond(
     let body = if is_head || bodiless {
         let here = body.as_full().map(|bytes| bytes.len() as u64);
         let length = announced.or(here.filter(|length| *length > 0));
-        let pending = end.still_runs();
-        tokio::task::spawn_local(drain(Source::Guest(body), pump, end));
+        let pending = if here.is_some() {
+            // The guest has ended, so that there is nothing to wait for.
+            end.ended(None)
+        } else {
+            let pending = end.still_runs();
+            tokio::task::spawn_local(drain(Source::Guest(body), pump, end));
+            pending
+        };
         let mut none = GatewayBody::none(length.filter(|_| is_head));
         none.wait_for(pending);
         none
@@ -63,6 +78,51 @@ pub(super) fn respond(
         GatewayBody::stream(Source::Guest(body), pump, announced, end, times)
     };
     out.set_body(body)
+}
+
+/// Runs guest and upload together until the answer's head is available.
+pub(super) async fn run(
+    call: Call,
+    mut pump: Option<Pump>,
+) -> Result<(http::Response<ResponseBody>, Option<Pump>), CallError> {
+    let mut response = pin!(call.response());
+    let response = poll_fn(|cx| {
+        // The guest first: it may answer without reading. Then the upload of what the client sent meanwhile; if the guest may have consumed that,
+        // its own waker polls it again.
+        if let Poll::Ready(response) = response.as_mut().poll(cx) {
+            return Poll::Ready(response);
+        }
+        if let Err(error) = poll_pump(&mut pump, cx) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Pending
+    })
+    .await?;
+    Ok((response, pump))
+}
+
+/// The answer to a CORS preflight.
+pub(super) fn preflight(
+    route: &Route,
+    headers: Headers,
+    arrived: Instant,
+) -> Response<GatewayBody> {
+    route.metrics.ended(Outcome::Ok, arrived.elapsed());
+    let mut response = Response::with_body(StatusCode::NO_CONTENT, GatewayBody::none(None));
+    for (name, value) in headers {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+/// The answer for a call that failed before its answer's head; the runtime has logged the reason in the app's log.
+pub(super) fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody> {
+    let code = failure.code();
+    if code == ErrorCode::Internal {
+        let request = String::from_utf8_lossy(&ids.request);
+        error!(%failure, %request, "a call failed in the node itself");
+    }
+    end.failed(ProblemResponse::of_call(code), ids)
 }
 
 /// The value of the timing header, `wait;dur=…, start;dur=…, exec;dur=…` in ms: the time before the call, until it had an instance, and until the

@@ -23,6 +23,7 @@ use http_body::{Body, Frame};
 use tokio::time::sleep_until;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::connection::RunningCall;
 use super::end::CallEnd;
 use super::instance::InstanceBody;
 use super::upload::{Pump, poll_pump};
@@ -35,6 +36,8 @@ pub struct GatewayBody {
     kind: Kind,
     /// The usage record that the answer's head waits for.
     pending: Option<PendingRecord>,
+    /// Counts the call for its connection until the body is sent.
+    running: Option<RunningCall>,
 }
 
 enum Kind {
@@ -121,12 +124,19 @@ impl GatewayBody {
         Self {
             kind,
             pending: None,
+            running: None,
         }
     }
 
     /// Makes the answer's head wait for a record.
     pub fn wait_for(&mut self, pending: Option<PendingRecord>) {
         self.pending = pending;
+    }
+
+    /// Counts the call as one that runs on its connection until this body is dropped.
+    pub(super) fn counted(mut self, running: Option<RunningCall>) -> Self {
+        self.running = running;
+        self
     }
 
     /// Takes the record that the answer's head has to wait for.
@@ -400,6 +410,7 @@ impl MessageBody for GatewayBody {
             kind => Err(Self {
                 kind,
                 pending: self.pending,
+                running: self.running,
             }),
         }
     }

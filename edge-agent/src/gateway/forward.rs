@@ -12,7 +12,7 @@ use http::Method;
 use tokio::time::timeout;
 
 use super::body::GatewayBody;
-use super::head;
+use super::head::{self, IDENTITY_FIELD};
 use super::problem::ProblemResponse;
 use super::routes::{Route, Target};
 use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
@@ -180,7 +180,7 @@ impl Gateway {
                 .broken(&route.app, route.revision, deployed.digest);
             return Err(NOT_READY);
         }
-        let identity = request.head.headers().get(fdn_core::api::header::IDENTITY);
+        let identity = request.head.headers().get(IDENTITY_FIELD);
         let identity =
             identity.and_then(|value| http::HeaderValue::from_bytes(value.as_bytes()).ok());
         let incoming = Incoming {

@@ -21,6 +21,15 @@ use super::trace::{Trace, write_hex};
 /// The longest request id that is accepted from a client, in bytes.
 const REQUEST_ID_MAX: usize = 128;
 
+/// Names of fields for actix, which would make a new name from a text at each request.
+const REQUEST_ID_FIELD: actix_header::HeaderName =
+    actix_header::HeaderName::from_static(header::REQUEST_ID);
+const TRACEPARENT_FIELD: actix_header::HeaderName =
+    actix_header::HeaderName::from_static("traceparent");
+/// The field with the caller's identity, in requests between gateways.
+pub(crate) const IDENTITY_FIELD: actix_header::HeaderName =
+    actix_header::HeaderName::from_static(header::IDENTITY);
+
 /// The identifiers of one request.
 #[derive(Clone, Debug)]
 pub struct Ids {
@@ -36,7 +45,7 @@ impl Ids {
     pub fn of(headers: &ActixHeaders) -> Self {
         let mut rng = rand::rng();
         let given = headers
-            .get(header::REQUEST_ID)
+            .get(REQUEST_ID_FIELD)
             .map(|value| value.as_bytes())
             .filter(|id| is_sane(id));
         let request = match given {
@@ -48,7 +57,7 @@ impl Ids {
             }
         };
         // Two of them are as bad as none: it is unknown which one is meant.
-        let mut parents = headers.get_all("traceparent");
+        let mut parents = headers.get_all(TRACEPARENT_FIELD);
         let parent = parents.next().filter(|_| parents.next().is_none());
         let parent = parent.map(|value| value.as_bytes());
         Self {
@@ -198,6 +207,9 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
     let bound = connection_options(headers);
     let mut forwarded_for = BytesMut::new();
     let mut cookies = BytesMut::new();
+    // All values lie in one block, instead of one allocation for each.
+    let size = headers.iter().map(|(_, value)| value.len()).sum();
+    let mut block = BytesMut::with_capacity(size);
     out.reserve(headers.len() + 6);
     for (name, value) in headers {
         let (text, bytes) = (name.as_str(), value.as_bytes());
@@ -225,10 +237,12 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
                 append_list(&mut cookies, b"; ", bytes);
             }
             _ if bound.iter().any(|option| option.eq_ignore_ascii_case(text)) => {}
+            _ if is_disguised(text) => {}
             _ => {
+                block.put_slice(bytes);
                 if let (Ok(name), Ok(value)) = (
                     HeaderName::from_bytes(text.as_bytes()),
-                    HeaderValue::from_bytes(bytes),
+                    HeaderValue::from_maybe_shared(block.split().freeze()),
                 ) {
                     out.append(name, value);
                 }
@@ -274,11 +288,28 @@ fn append_list(list: &mut BytesMut, separator: &[u8], item: &[u8]) {
     list.put_slice(item);
 }
 
+/// Whether a client's field is one that only gateways may set, but for `_` in place of `-`. Servers with CGI conventions make the same variable of
+/// both, so that a client could speak for the network.
+pub(crate) fn is_disguised(name: &str) -> bool {
+    if !name.contains('_') {
+        return false;
+    }
+    let meant = name.replace('_', "-");
+    meant == header::REQUEST_ID
+        || ["x-fdn-", "x-forwarded-", "fdn-call-"]
+            .iter()
+            .any(|prefix| meant.starts_with(prefix))
+}
+
 /// The fields that the client's `connection` header names and that are therefore not forwarded, except those that are never forwarded anyway.
 pub(crate) fn connection_options(headers: &ActixHeaders) -> Vec<&str> {
-    headers
-        .get_all(actix_header::CONNECTION)
-        .filter_map(|value| value.to_str().ok())
+    let values = headers.get_all(actix_header::CONNECTION);
+    options(values.filter_map(|value| value.to_str().ok()))
+}
+
+/// The fields that these values of a `connection` header name, except those that are never forwarded anyway.
+fn options<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    values
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .filter(|option| {
@@ -308,6 +339,8 @@ pub fn function_to_client(answer: &HeaderMap, out: &mut ActixHeaders) -> Option<
 }
 
 fn copy(answer: &HeaderMap, out: &mut ActixHeaders, may_set: impl Fn(&str) -> bool) -> Option<u64> {
+    let named = answer.get_all(http::header::CONNECTION).iter();
+    let bound = options(named.filter_map(|value| value.to_str().ok()));
     let mut length = None;
     for (name, value) in answer {
         match name.as_str() {
@@ -317,6 +350,7 @@ fn copy(answer: &HeaderMap, out: &mut ActixHeaders, may_set: impl Fn(&str) -> bo
             "content-length" => {
                 length = value.to_str().ok().and_then(|value| value.parse().ok());
             }
+            text if bound.iter().any(|option| option.eq_ignore_ascii_case(text)) => {}
             text => {
                 if let (Ok(name), Ok(value)) = (
                     actix_header::HeaderName::from_bytes(text.as_bytes()),
@@ -398,6 +432,28 @@ mod tests {
         let trusted = guest(&headers, true);
         assert_eq!(get(&trusted, "x-forwarded-proto"), Some("https"));
         assert_eq!(get(&trusted, "x-forwarded-host"), Some("public.example"));
+    }
+
+    #[test]
+    fn a_client_cannot_speak_for_the_network_with_another_spelling() {
+        let fields = [
+            ("x_fdn_identity", "mallory"),
+            ("x-fdn_job", "1"),
+            ("X_Request_Id", "1"),
+            ("x_forwarded_for", "198.51.100.1"),
+            ("x-forwarded_proto", "https"),
+            ("x_own", "1"),
+        ];
+        for trusted in [false, true] {
+            let request = guest(&fields, trusted);
+            let spelled: Vec<&str> = request
+                .headers()
+                .keys()
+                .map(HeaderName::as_str)
+                .filter(|name| name.contains('_'))
+                .collect();
+            assert_eq!(spelled, ["x_own"]);
+        }
     }
 
     #[test]
@@ -483,7 +539,9 @@ mod tests {
     fn answers_lose_the_fields_of_the_guests_connection() {
         let mut from = HeaderMap::new();
         for (name, value) in [
-            ("connection", "close"),
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("x-kept", "1"),
             ("content-length", "12"),
             ("set-cookie", "a=1"),
             ("set-cookie", "b=2"),
@@ -494,6 +552,7 @@ mod tests {
         assert_eq!(to_client(&from, &mut out), Some(12));
         assert_eq!(out.get_all("set-cookie").count(), 2);
         assert!(!out.contains_key("connection") && !out.contains_key("content-length"));
+        assert!(!out.contains_key("x-hop") && out.contains_key("x-kept"));
     }
 
     #[test]

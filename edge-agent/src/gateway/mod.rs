@@ -34,7 +34,7 @@ use fdn_service::tls_listener::{CertificateReloader, TlsListener};
 use tracing::error;
 
 use self::body::GatewayBody;
-use self::connection::ClientConnection;
+use self::connection::{ClientConnection, ConnectionLimits};
 use self::service::Gateway;
 use crate::error::Error;
 use crate::rtt::RttTable;
@@ -78,6 +78,11 @@ impl GatewayServer {
         let connections = gateway.metrics.connections.clone();
         let unread = gateway.metrics.certificate_errors.clone();
         let trusted = settings.trusted_proxies.clone();
+        let limits = ConnectionLimits {
+            // An idle client may begin a head at the last moment, and has its time for that.
+            idle: settings.keep_alive.as_duration() + settings.head_timeout.as_duration(),
+            streams: settings.streams.get(),
+        };
         let (at_accept, interval) = (Arc::clone(&rtt), reports.rtt_interval.as_duration());
         let factory = move || {
             let (gateway, rtt) = (Arc::clone(&gateway), Arc::clone(&rtt));
@@ -110,7 +115,8 @@ impl GatewayServer {
                 if let Some(stream) = plain.or(inner) {
                     connections.inc();
                     let secure = encrypted.is_some();
-                    let client = ClientConnection::accepted(stream, secure, &trusted, &at_accept);
+                    let client =
+                        ClientConnection::accepted(stream, secure, &trusted, &at_accept, limits);
                     extensions.insert(client);
                 }
             })

@@ -4,24 +4,21 @@
 //! `CallEnd` or by `Gateway::refuse`; a call that was handed on is counted where it was served.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use actix_http::header::{HeaderName, HeaderValue, SET_COOKIE};
-use actix_http::{Method, Payload, Request, RequestHead, Response, StatusCode};
+use actix_http::{Method, Payload, Request, RequestHead, Response};
 use fdn_core::api::header;
 use fdn_core::usage::{PlanUse, Routed};
-use fdn_core::{ByteSize, ClientPrefix, Coded, ErrorCode, NodeId, Revision};
-use fdn_runtime::{Call, CallError, ResponseBody};
+use fdn_core::{ByteSize, ClientPrefix, ErrorCode, NodeId, Revision};
+use fdn_runtime::RequestBody;
 use fdn_spool::Spool;
 use tokio::time::timeout;
-use tracing::{debug, error};
+use tracing::debug;
 
-use super::answer::respond;
+use super::answer::{failed, preflight, respond, run};
 use super::body::GatewayBody;
 use super::connection::ClientConnection;
 use super::end::{CallEnd, Measured};
@@ -30,7 +27,7 @@ use super::head::{self, Identity, Ids, Peer};
 use super::problem::ProblemResponse;
 use super::routes::{Route, Routes, Target};
 use super::stage::unloadable;
-use super::upload::{Pump, poll_pump, upload};
+use super::upload::upload;
 use crate::apps::{Apps, Deployed, Sandboxes, Server};
 use crate::invocations::{Admission, Instances, Refused};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
@@ -142,9 +139,17 @@ impl Incoming<'_> {
         }
     }
 
+    /// Adds the headers of the app's policy to a refusal: without them, the page that called could not read why.
+    fn with_policy(&self, mut refusal: Refusal) -> Refusal {
+        if let Some(pass) = &self.pass {
+            refusal.headers = pass.headers();
+        }
+        refusal
+    }
+
     /// Whether the client asks which revision serves it.
     fn is_asked(&self) -> bool {
-        let asked = self.head.headers().get(header::EXPLAIN);
+        let asked = self.head.headers().get(EXPLAIN);
         asked.is_some_and(|value| value.as_bytes() == b"1")
     }
 
@@ -223,8 +228,13 @@ impl Gateway {
                 &unknown
             }
         };
+        let running = connection.map(|connection| connection.begin(request.head().version));
+        if let Some(None) = running {
+            return Ok(self.refuse_stream(request.head()));
+        }
         let payload = request.take_payload();
-        Ok(self.answer_call(request.head(), peer, payload, None).await)
+        let answered = self.answer_call(request.head(), peer, payload, None).await;
+        Ok(answered.map_body(|_, body| body.counted(running.flatten())))
     }
 
     /// Answers a call. `job` is the identity of the job if the call is a job's: only a controller's connection can set it.
@@ -323,7 +333,8 @@ impl Gateway {
             client: client_address(head, peer),
             via: None,
         };
-        let found = self.ready(&incoming, payload, route).await?;
+        let found = self.ready(&incoming, payload, route).await;
+        let found = found.map_err(|refusal| incoming.with_policy(refusal))?;
         self.metrics.routed(incoming.plan_use);
         let (route, deployed, held, payload) = match found {
             ServedAt::Here(route, deployed, held, payload) => (route, deployed, held, payload),
@@ -497,26 +508,34 @@ impl Gateway {
             incoming.body_limit(deployed.body_limit()),
         );
         let length = head::content_length(incoming.head.headers());
-        let uploaded = timeout(
-            left(timeout_at),
-            upload(payload, length, limits.0, limits.1),
-        );
-        let (body, pump) = uploaded.await.map_err(|_| NOT_UPLOADED)??;
+        // An HTTP/2 client that leaves is noticed by its body only.
+        let is_http2 = matches!(payload, Payload::H2 { .. });
+        let (body, pump) = if matches!(payload, Payload::None) || (length == Some(0) && !is_http2) {
+            (RequestBody::empty(), None)
+        } else {
+            let uploaded = upload(payload, length, limits.0, limits.1);
+            let uploaded = timeout(left(timeout_at), uploaded).await;
+            uploaded.map_err(|_| NOT_UPLOADED)??
+        };
+        let (queue, metrics) = (sandboxes.queue(), &deployed.metrics);
         let entered = self
             .admission
-            .enter(sandboxes.queue(), &deployed.metrics, || deployed.expected());
+            .enter(queue, metrics, timeout_at, || deployed.expected());
         let (slot, memory) = entered.await.map_err(|refused| self.refused(refused))?;
         // The version of the route was loaded before; another one of its split may not be yet. That one alone is not served then: the others
         // must go on.
-        let late = ProblemResponse::of_call(ErrorCode::FunctionTimeout);
-        let loaded = timeout(left(timeout_at), sandboxes.load(&self.metrics)).await;
-        let function = loaded
-            .map_err(|_| late)?
-            .map_err(|failure| unloadable(deployed, &failure))?;
+        let function = match sandboxes.loaded() {
+            Some(function) => function,
+            None => timeout(left(timeout_at), sandboxes.load(&self.metrics))
+                .await
+                .map_err(|_| self.refused(Refused::Late))?
+                .map_err(|failure| unloadable(deployed, &failure))?,
+        };
         let meter = self.meter(deployed, incoming)?;
         let left = left(timeout_at);
         if left.is_zero() {
-            return Err(late);
+            // The function never ran, so this is not its fault.
+            return Err(self.refused(Refused::Late));
         }
         let waited = incoming.arrived.elapsed();
         let context = deployed.context(incoming.ids.request.clone(), left, Some(memory));
@@ -536,58 +555,18 @@ impl Gateway {
     }
 }
 
-/// The answer to a CORS preflight.
-fn preflight(route: &Route, headers: Headers, arrived: Instant) -> Response<GatewayBody> {
-    route.metrics.ended(Outcome::Ok, arrived.elapsed());
-    let mut response = Response::with_body(StatusCode::NO_CONTENT, GatewayBody::none(None));
-    for (name, value) in headers {
-        response.headers_mut().insert(name, value);
-    }
-    response
-}
-
 /// The answer for a body that did not arrive in time.
 pub(crate) const NOT_UPLOADED: ProblemResponse = ProblemResponse::new(
     ErrorCode::BadRequest,
     "the request body did not arrive within the app's timeout",
 );
 
-/// The answer for a call that failed before its answer's head; the runtime has logged the reason in the app's log.
-fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody> {
-    let code = failure.code();
-    if code == ErrorCode::Internal {
-        let request = String::from_utf8_lossy(&ids.request);
-        error!(%failure, %request, "a call failed in the node itself");
-    }
-    end.failed(ProblemResponse::of_call(code), ids)
-}
-
 pub(super) fn left(at: Instant) -> Duration {
     at.saturating_duration_since(Instant::now())
 }
 
-/// Runs guest and upload together until the answer's head is available.
-async fn run(
-    call: Call,
-    mut pump: Option<Pump>,
-) -> Result<(http::Response<ResponseBody>, Option<Pump>), CallError> {
-    let mut response = pin!(call.response());
-    let response = poll_fn(|cx| {
-        // The guest first: it may answer without reading. Then the upload of what the client sent meanwhile; if the guest may have consumed that,
-        // its own waker polls it again.
-        if let Poll::Ready(response) = response.as_mut().poll(cx) {
-            return Poll::Ready(response);
-        }
-        if let Err(error) = poll_pump(&mut pump, cx) {
-            return Poll::Ready(Err(error));
-        }
-        Poll::Pending
-    })
-    .await?;
-    Ok((response, pump))
-}
-
 const CLUSTER: HeaderName = HeaderName::from_static(header::CLUSTER);
+const EXPLAIN: HeaderName = HeaderName::from_static(header::EXPLAIN);
 const NODE: HeaderName = HeaderName::from_static(header::NODE);
 const PLAN: HeaderName = HeaderName::from_static(header::PLAN);
 const REVISION: HeaderName = HeaderName::from_static(header::REVISION);

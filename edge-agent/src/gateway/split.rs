@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use actix_http::RequestHead;
-use actix_http::header::{COOKIE, HeaderValue};
+use actix_http::header::{COOKIE, HeaderName, HeaderValue};
 use fdn_core::api::header;
 use fdn_core::policy::traffic::{Sticky, choose, point_of};
 use fdn_core::{AppName, VersionNumber};
@@ -13,6 +13,7 @@ use super::head::Peer;
 use crate::apps::Deployed;
 use crate::policy::guard::client_key;
 
+const PIN: HeaderName = HeaderName::from_static(header::PIN);
 /// The cookie that stores a client's point.
 const NAME: &str = "fdn-split=";
 /// How long a client keeps the cookie, in seconds: 30 days.
@@ -66,7 +67,7 @@ impl Split {
         if !self.pin {
             return None;
         }
-        let text = head.headers().get(header::PIN)?.to_str().ok()?;
+        let text = head.headers().get(PIN)?.to_str().ok()?;
         let version: VersionNumber = text.parse().ok()?;
         let found = self.shares.iter().find(|(_, d)| d.version == version);
         found.map(|(_, deployed)| Arc::clone(deployed))

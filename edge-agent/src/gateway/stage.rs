@@ -10,7 +10,7 @@ use fdn_runtime::LoadError;
 use tracing::warn;
 
 use super::body::GatewayBody;
-use super::head::{Ids, Peer};
+use super::head::{IDENTITY_FIELD, Ids, Peer};
 use super::problem::ProblemResponse;
 use super::service::{Gateway, Incoming, NOT_READY};
 use crate::apps::{Deployed, Server};
@@ -54,7 +54,7 @@ impl Gateway {
             self.apps.broken(&deployed.app, revision, deployed.digest);
             return Err(answer);
         }
-        let identity = request.head.headers().get(fdn_core::api::header::IDENTITY);
+        let identity = request.head.headers().get(IDENTITY_FIELD);
         let identity =
             identity.and_then(|value| http::HeaderValue::from_bytes(value.as_bytes()).ok());
         let incoming = Incoming {

@@ -2,10 +2,14 @@
 //!
 //! A request body that is small, or has already arrived, is handed over as a whole. Any other is pumped piece by piece on the connection's own
 //! thread, because actix bodies are not `Send`: first while the answer's head is awaited, then while the answer's body is sent.
+//!
+//! actix drops the call of an HTTP/1 client that leaves, but not that of an HTTP/2 client which resets its stream or closes its connection. Only the
+//! request body tells: after its end it yields an error instead of nothing more. So a pump goes on to look at it.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use actix_http::error::PayloadError;
 use actix_http::{BoxedPayloadStream, Payload};
@@ -17,6 +21,7 @@ use futures::{Stream, StreamExt};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
@@ -25,7 +30,10 @@ use super::problem::ProblemResponse;
 /// The capacity of the queue between client and guest, in pieces.
 const PIECES: usize = 4;
 
-/// Moves the rest of a request body into the guest; fails if it exceeds the app's limit.
+/// How often an HTTP/2 stream is looked at: h2 wakes nobody for it once the body has ended.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Moves the rest of a request body into the guest; fails if it exceeds the app's limit, or if an HTTP/2 client leaves.
 pub(super) type Pump = Pin<Box<dyn Future<Output = Result<(), CallError>>>>;
 
 /// Hands a request body over. `length` is what the client announced; an announced body of up to `inline` bytes is read completely first, and more
@@ -41,7 +49,7 @@ pub(super) async fn upload(
 ) -> Result<(RequestBody, Option<Pump>), ProblemResponse> {
     let (first, ended) = begin(&mut payload, length, inline, limit).await?;
     if ended {
-        return Ok((RequestBody::full(first), None));
+        return Ok((RequestBody::full(first), watched(payload)));
     }
     let (sender, body) = RequestBody::channel(PIECES);
     Ok((body, Some(Box::pin(pump(payload, first, sender, limit)))))
@@ -121,7 +129,7 @@ pub(super) async fn upload_to_instance(
 ) -> Result<(Outgoing, Option<Pump>), ProblemResponse> {
     let (first, ended) = begin(&mut payload, length, kept, limit).await?;
     if ended {
-        return Ok((Outgoing::Whole(first), None));
+        return Ok((Outgoing::Whole(first), watched(payload)));
     }
     let (sender, receiver) = mpsc::channel::<Result<Bytes, BoxError>>(PIECES);
     let frames = ReceiverStream::new(receiver).map(|piece| piece.map(Frame::data));
@@ -176,15 +184,67 @@ impl Sink for mpsc::Sender<Result<Bytes, BoxError>> {
     }
 }
 
+/// What notices that an HTTP/2 client leaves after its request body; `None` for HTTP/1.
+fn watched(payload: Payload) -> Option<Pump> {
+    is_http2(&payload).then(|| -> Pump { Box::pin(watch(payload)) })
+}
+
+const fn is_http2(payload: &Payload) -> bool {
+    matches!(payload, Payload::H2 { .. })
+}
+
+/// Ends with an error when the client of this HTTP/2 stream resets it or closes its connection, else never.
+async fn watch(mut payload: Payload) -> Result<(), CallError> {
+    loop {
+        // A body that the guest does not want is discarded, so that it takes no part of the connection's window.
+        while let Some(piece) = payload.next().await {
+            piece.map_err(|error| client_left(&error))?;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Why a call ends whose HTTP/2 client has left. It counts as the client's doing, like a body that breaks off.
+fn client_left(error: &PayloadError) -> CallError {
+    debug!(%error, "a client has left");
+    CallError::BadRequest {
+        reason: "the client has left".to_owned(),
+    }
+}
+
 async fn pump<S: Sink>(
     mut payload: Payload,
     first: Bytes,
-    mut sender: S,
+    sender: S,
     limit: u64,
 ) -> Result<(), CallError> {
+    let transferred = transfer(&mut payload, first, sender, limit).await?;
+    match transferred {
+        // actix ends a call over HTTP/1 whose client has left.
+        _ if !is_http2(&payload) => Ok(()),
+        Transferred::Done => watch(payload).await,
+        Transferred::Broken(error) => Err(client_left(&error)),
+    }
+}
+
+/// How the transfer of a body ended.
+enum Transferred {
+    /// The guest has all of it, or wants no more.
+    Done,
+    /// The client broke it off.
+    Broken(PayloadError),
+}
+
+/// Moves a body into its sink.
+async fn transfer<S: Sink>(
+    payload: &mut Payload,
+    first: Bytes,
+    mut sender: S,
+    limit: u64,
+) -> Result<Transferred, CallError> {
     let mut left = limit.saturating_sub(first.len() as u64);
     if !first.is_empty() && !sender.push(first).await {
-        return Ok(());
+        return Ok(Transferred::Done);
     }
     while let Some(piece) = payload.next().await {
         match piece {
@@ -198,17 +258,17 @@ async fn pump<S: Sink>(
                 };
                 left = rest;
                 if !sender.push(piece).await {
-                    // The guest reads no more; actix handles what the client still sends.
-                    return Ok(());
+                    // The guest reads no more. Over HTTP/1, actix handles what the client still sends.
+                    return Ok(Transferred::Done);
                 }
             }
             Err(error) => {
                 sender.break_off(&error.to_string()).await;
-                return Ok(());
+                return Ok(Transferred::Broken(error));
             }
         }
     }
-    Ok(())
+    Ok(Transferred::Done)
 }
 
 /// Continues an upload.

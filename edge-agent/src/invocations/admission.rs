@@ -299,6 +299,11 @@ impl Queue {
     }
 }
 
+/// The time that is left until then.
+pub(super) fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
 fn micros(time: Millis) -> u64 {
     (time.get() * 1e3) as u64
 }
@@ -405,7 +410,8 @@ impl Admission {
         drop(self.queue.wanted_changed.set(wanted_changed));
     }
 
-    /// Admits a call, at once or after a wait.
+    /// Admits a call, at once or after a wait that ends `until` then at the latest: a call whose time is over before it is admitted was not served,
+    /// and that is not its function's fault.
     ///
     /// # Errors
     /// When too many calls wait already, or this one waits for too long.
@@ -413,13 +419,14 @@ impl Admission {
         &self,
         function_queue: &FunctionQueue,
         app: &Arc<AppMetrics>,
+        until: Instant,
         expected: impl FnOnce() -> Expected,
     ) -> Result<(Slot, MemoryReservation), Refused> {
-        let share = self.shares.enter(app.places()).await?;
+        let share = self.shares.enter(app.places(), until).await?;
         let Permit { place, memory } = match self.ledger.enter(function_queue.memory) {
             Some(permit) => permit,
             // Boxed, because it is seldom needed and would make every request's future larger.
-            None => Box::pin(self.wait(function_queue, app, expected())).await?,
+            None => Box::pin(self.wait(function_queue, app, until, expected())).await?,
         };
         let slot = Slot::new((Some(place), Some(share)), app, &self.busy);
         Ok((slot, memory))
@@ -429,6 +436,7 @@ impl Admission {
         &self,
         function_queue: &FunctionQueue,
         app: &Arc<AppMetrics>,
+        until: Instant,
         expected: Expected,
     ) -> Result<Permit, Refused> {
         if function_queue.memory > self.ledger.capacity().memory_mib {
@@ -445,7 +453,8 @@ impl Admission {
         let (waiting, mut entered) = self.join(function_queue, expected)?;
         // A release before the ledger was closed did not run `dispatch`.
         self.queue.dispatch();
-        let outcome = timeout(self.wait, &mut entered).await;
+        let longest = self.wait.min(left(until));
+        let outcome = timeout(longest, &mut entered).await;
         let permit = match outcome {
             Ok(Ok(permit)) => Some(permit),
             Ok(Err(_)) | Err(_) => None,

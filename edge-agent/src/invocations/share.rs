@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fdn_core::TenantTag;
@@ -26,6 +26,7 @@ use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::Refused;
+use super::admission::left;
 use crate::metrics::Metrics;
 use crate::settings::AdmissionSettings;
 
@@ -95,17 +96,21 @@ impl Shares {
         }
     }
 
-    /// Takes one of the app's and one of its tenant's places, at once or after a wait.
+    /// Takes one of the app's and one of its tenant's places, at once or after a wait that ends `until` then at the latest.
     ///
     /// # Errors
     /// When the limit of waiting calls is reached, or this one has waited for the longest permitted time.
-    pub(super) async fn enter(&self, places: &AppPlaces) -> Result<SharePermit, Refused> {
+    pub(super) async fn enter(
+        &self,
+        places: &AppPlaces,
+        until: Instant,
+    ) -> Result<SharePermit, Refused> {
         let app = match &self.app {
-            Some(share) => Some(share.enter(places).await?),
+            Some(share) => Some(share.enter(places, until).await?),
             None => None,
         };
         let tenant = match &self.tenant {
-            Some(share) => Some(share.enter(&places.tenant).await?),
+            Some(share) => Some(share.enter(&places.tenant, until).await?),
             None => None,
         };
         Ok(SharePermit {
@@ -144,14 +149,18 @@ impl AppShare {
         })
     }
 
-    async fn enter(&self, app: &AppPlaces) -> Result<OwnedSemaphorePermit, Refused> {
+    async fn enter(
+        &self,
+        app: &AppPlaces,
+        until: Instant,
+    ) -> Result<OwnedSemaphorePermit, Refused> {
         let free = app
             .free
             .get_or_init(|| Arc::new(Semaphore::new(self.places as usize)));
         match Arc::clone(free).try_acquire_owned() {
             Ok(permit) => Ok(permit),
             // Boxed, because it is seldom needed and would make every request's future larger.
-            Err(_) => Box::pin(self.wait(app, free)).await,
+            Err(_) => Box::pin(self.wait(app, free, until)).await,
         }
     }
 
@@ -159,9 +168,11 @@ impl AppShare {
         &self,
         app: &AppPlaces,
         free: &Arc<Semaphore>,
+        until: Instant,
     ) -> Result<OwnedSemaphorePermit, Refused> {
         let _waits = self.limits.join(&app.waiting).ok_or(Refused::AppFull)?;
-        match timeout(self.limits.wait, Arc::clone(free).acquire_owned()).await {
+        let longest = self.limits.wait.min(left(until));
+        match timeout(longest, Arc::clone(free).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so this is nearly always a timeout.
             Ok(Err(_)) | Err(_) => Err(Refused::AppFull),
@@ -221,6 +232,7 @@ impl TenantShare {
     async fn enter(
         self: &Arc<Self>,
         tenant: &ArcSwap<TenantPlaces>,
+        until: Instant,
     ) -> Result<TenantPlace, Refused> {
         let tenant = tenant.load_full();
         // A call must not overtake waiting calls of its tenant.
@@ -229,7 +241,7 @@ impl TenantShare {
         {
             return Ok(place);
         }
-        Box::pin(self.wait(&tenant)).await
+        Box::pin(self.wait(&tenant, until)).await
     }
 
     fn take(self: &Arc<Self>, tenant: &Arc<TenantPlaces>) -> Option<TenantPlace> {
@@ -262,7 +274,11 @@ impl TenantShare {
         }
     }
 
-    async fn wait(self: &Arc<Self>, tenant: &Arc<TenantPlaces>) -> Result<TenantPlace, Refused> {
+    async fn wait(
+        self: &Arc<Self>,
+        tenant: &Arc<TenantPlaces>,
+        until: Instant,
+    ) -> Result<TenantPlace, Refused> {
         // A tenant that holds nothing is kept out only by the others.
         let refused = |otherwise| match tenant.held.load(Ordering::SeqCst) {
             0 => otherwise,
@@ -284,7 +300,7 @@ impl TenantShare {
                 }
             }
         };
-        let place = timeout(self.limits.wait, turn).await;
+        let place = timeout(self.limits.wait.min(left(until)), turn).await;
         place.map_err(|_| refused(Refused::Late))
     }
 

@@ -1,6 +1,7 @@
 //! Settings of the listeners, of admission, and of access to other processes of the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use fdn_core::device::Percent;
@@ -29,6 +30,8 @@ pub struct GatewaySettings {
     pub keep_alive: DurationMs,
     /// The timeout for receiving a request's head.
     pub head_timeout: DurationMs,
+    /// The most calls that run at once on one HTTP/2 connection; further ones are refused.
+    pub streams: NonZeroU32,
     /// The largest request body on this node, whatever a manifest permits.
     pub body_limit: ByteSize,
     /// Request bodies up to this size are read completely before the function starts, which is fastest.
@@ -83,6 +86,12 @@ impl GatewayTlsSettings {
     }
 }
 
+/// More than browsers and other clients open on one connection, yet few enough that one client cannot hold a node's memory with bodies.
+const STREAMS: NonZeroU32 = match NonZeroU32::new(256) {
+    Some(streams) => streams,
+    None => NonZeroU32::MIN,
+};
+
 impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
@@ -93,6 +102,7 @@ impl Default for GatewaySettings {
             max_connections: 20_000,
             keep_alive: DurationMs::from_secs(75),
             head_timeout: DurationMs::from_secs(10),
+            streams: STREAMS,
             body_limit: ByteSize::from_mib(512),
             inline_body: ByteSize::from_bytes(64 << 10),
             trusted_proxies: Vec::new(),

@@ -537,6 +537,7 @@ pub(super) fn of_client(headers: &ActixHeaders, peer: &Peer) -> HeaderMap {
             "x-forwarded-host" | "x-forwarded-proto" => peer.trusted,
             _ => {
                 !text.starts_with("fdn-call-")
+                    && !head::is_disguised(text)
                     && !bound.iter().any(|option| option.eq_ignore_ascii_case(text))
             }
         };

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use fdn_core::manifest::Manifest;
+use fdn_core::message::AppPhase;
 use fdn_core::{ClusterId, DurationMs, ErrorCode};
 use fdn_testkit::{components, wait};
 use reqwest::Version;
@@ -253,6 +254,51 @@ async fn calls_beyond_slots_and_waiting_room_are_refused_and_the_others_served()
         assert_eq!(answer.headers()["retry-after"], "1");
         assert_eq!(problem(answer).await.code, ErrorCode::Overloaded);
     }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_time_is_over_in_the_queue_is_no_fault_of_its_function() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.apps.warm_call = false;
+    settings.admission.slots = 1;
+    settings.admission.wait = DurationMs::from_secs(30);
+    let agent = network.agent(settings).await;
+    let hasty = Manifest {
+        timeout: DurationMs::from_millis(300),
+        ..Manifest::default()
+    };
+    network
+        .deploy("hasty", 1, &components::hello("hi"), hasty)
+        .await;
+    network.until_text(&agent, "hasty", "hi").await;
+    let slow = components::sleeping(60_000);
+    let patient = Manifest {
+        timeout: DurationMs::from_secs(120),
+        ..Manifest::default()
+    };
+    let deployed = network.deploy("slow", 1, &slow, patient);
+    let revision = deployed.await;
+    network
+        .until_phase("slow", revision, |phase| *phase == AppPhase::Ready)
+        .await;
+    let running = tokio::spawn(network.get(&agent, "slow", "/").send());
+    let busy = "fdn_agent_calls_busy";
+    wait::until("the slot to be taken", async || {
+        match network.metric(&agent, busy).await {
+            Some(1.0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let answer = network.get(&agent, "hasty", "/").send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.headers()["retry-after"], "1");
+    assert_eq!(problem(answer).await.code, ErrorCode::Overloaded);
+    assert!(!running.is_finished(), "the slot was taken all the time");
+    running.abort();
     agent.stop().await;
 }
 

@@ -6,6 +6,7 @@ mod bodies;
 mod bursts;
 mod calls;
 mod compiled;
+mod connections;
 mod controllers;
 mod deploy;
 mod devices;

@@ -2,6 +2,7 @@
 
 use fdn_core::job::JobPass;
 use fdn_core::manifest::Manifest;
+use fdn_core::message::AppPhase;
 use fdn_core::policy::quota::{AppQuotaUsage, QuotaUsage, Window};
 use fdn_core::policy::{ApiKey, GatewaySpec, key};
 use fdn_core::{Digest, DurationMs, ErrorCode, JobId, KeyId};
@@ -282,6 +283,37 @@ async fn pages_of_listed_origins_may_call_and_answers_carry_headers() {
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
     assert_eq!(answer.headers()["x-frame-options"], "DENY");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_may_read_that_an_app_is_not_ready() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.admission.held = 0;
+    let agent = network.agent(settings).await;
+    network.controller.stall(true);
+    let hello = components::hello("late");
+    let deployed = network.deploy("hello", 1, &hello, Manifest::default());
+    let revision = deployed.await;
+    network
+        .until_phase("hello", revision, |phase| *phase == AppPhase::Fetching)
+        .await;
+    let cors = spec(r#"cors = { origins = ["https://a.example"], methods = ["PUT"] }"#);
+    network.regulate("hello", cors).await;
+    wait::until("the policy to apply", async || {
+        let call = network.get(&agent, "hello", "/");
+        let answer = call.header("origin", "https://a.example").send().await;
+        let answer = answer.expect("an answer");
+        let headers = answer.headers().clone();
+        assert_eq!(problem(answer).await.code, ErrorCode::NotReady);
+        match headers.get("access-control-allow-origin") {
+            Some(origin) if origin == "https://a.example" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    network.controller.stall(false);
     agent.stop().await;
 }
 

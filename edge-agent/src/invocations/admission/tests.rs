@@ -46,6 +46,11 @@ fn reclaiming_node(
     }
 }
 
+/// Later than any of these tests ends.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(600)
+}
+
 fn of(execution: f64) -> Expected {
     Expected {
         execution: Millis::new(execution),
@@ -60,7 +65,7 @@ impl Node {
         function_queue: &FunctionQueue,
     ) -> Result<(Slot, MemoryReservation), Refused> {
         self.admission
-            .enter(function_queue, &self.app, || of(1.0))
+            .enter(function_queue, &self.app, far(), || of(1.0))
             .await
     }
 
@@ -125,7 +130,7 @@ async fn a_full_node_lets_in_by_memory_time_and_the_head_blocks() {
     let enter = |function_queue, time| {
         Box::pin(
             node.admission
-                .enter(function_queue, &node.app, move || of(time)),
+                .enter(function_queue, &node.app, far(), move || of(time)),
         )
     };
     let mut slow = enter(&small, 100.0);
@@ -159,7 +164,10 @@ async fn a_call_that_gives_up_leaves_no_trace_and_passes_the_turn_on() {
     let running = node.enter(&small).await.expect("free");
     let mut blocked = Box::pin(node.enter(&large));
     assert!(blocked.as_mut().now_or_never().is_none());
-    let mut behind = Box::pin(node.admission.enter(&small, &node.app, || of(1000.0)));
+    let mut behind = Box::pin(
+        node.admission
+            .enter(&small, &node.app, far(), || of(1000.0)),
+    );
     assert!(behind.as_mut().now_or_never().is_none());
     drop(blocked);
     assert!(behind.now_or_never().expect("let in").is_ok());
@@ -262,7 +270,10 @@ async fn as_many_idle_sandboxes_go_as_a_call_lacks_and_none_in_vain() {
     assert_eq!(idle.len(), 1, "two are enough");
     let mut call = Box::pin(node.enter(&five));
     assert!(call.as_mut().now_or_never().is_none(), "memory is short");
-    let mut behind = Box::pin(node.admission.enter(&three, &node.app, || of(1000.0)));
+    let mut behind = Box::pin(
+        node.admission
+            .enter(&three, &node.app, far(), || of(1000.0)),
+    );
     assert!(behind.as_mut().now_or_never().is_none(), "somebody waits");
     assert_eq!(idle.len(), 1, "it would not be enough");
     drop(also);
@@ -353,7 +364,9 @@ async fn an_app_that_holds_its_share_leaves_the_rest_to_others() {
     // Calls of another app are admitted as if the app were alone.
     let other = node.metrics.app(&"other".parse().expect("app"));
     for _ in 0..20 {
-        let entered = node.admission.enter(&function_queue, &other, || of(1.0));
+        let entered = node
+            .admission
+            .enter(&function_queue, &other, far(), || of(1.0));
         assert!(entered.now_or_never().expect("at once").is_ok());
     }
     drop(hanging.pop());
@@ -381,13 +394,37 @@ async fn who_waits_too_long_for_the_share_of_its_app_is_refused() {
 }
 
 #[tokio::test]
+async fn a_call_waits_no_longer_than_its_own_time() {
+    // Longer than this test may take.
+    let node = shared_node(100, (4, 50), 4, 600_000);
+    let function_queue = FunctionQueue::new(MebiBytes(1));
+    let enter = |app| {
+        let soon = Instant::now() + Duration::from_millis(20);
+        node.admission.enter(&function_queue, app, soon, || of(1.0))
+    };
+    let held = (enter(&node.app).await, enter(&node.app).await);
+    assert!(held.0.is_ok() && held.1.is_ok());
+    let third = enter(&node.app).await;
+    assert_eq!(third.map(drop), Err(Refused::AppFull));
+    let other = node.metrics.app(&"other".parse().expect("app"));
+    let more = (enter(&other).await, enter(&other).await);
+    assert!(more.0.is_ok() && more.1.is_ok());
+    let last = node.metrics.app(&"last".parse().expect("app"));
+    assert_eq!(enter(&last).await.map(drop), Err(Refused::Late));
+    assert_eq!(node.waiting(), 0, "it has left the queue");
+}
+
+#[tokio::test]
 async fn stages_of_a_workflow_have_one_share_together() {
     let node = shared_node(100, (4, 50), 1, 60_000);
     let function_queue = FunctionQueue::new(MebiBytes(1));
     let app = "flow".parse().expect("app");
     let stage = |name: &str| node.metrics.stage(&app, &name.parse().expect("stage"));
     let (first, second) = (stage("first"), stage("second"));
-    let enter = |of_stage| node.admission.enter(&function_queue, of_stage, || of(1.0));
+    let enter = |of_stage| {
+        node.admission
+            .enter(&function_queue, of_stage, far(), || of(1.0))
+    };
     let held = (enter(&first).await, enter(&second).await);
     assert!(held.0.is_ok() && held.1.is_ok());
     let mut waiting = Box::pin(enter(&first));

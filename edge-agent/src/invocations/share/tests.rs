@@ -12,6 +12,10 @@ use super::*;
 /// Longer than any of these tests, in ms.
 const LONG: u64 = 600_000;
 
+fn far() -> Instant {
+    Instant::now() + Duration::from_millis(LONG)
+}
+
 fn share(slots: u32, percent: u8, waiting: u32, wait: u64) -> Arc<TenantShare> {
     let settings = AdmissionSettings {
         slots,
@@ -68,19 +72,19 @@ async fn a_tenants_calls_wait_for_their_tenant_in_their_order_and_others_come_an
     let [one, other] = tenants();
     let mut hanging = Vec::new();
     for _ in 0..6 {
-        hanging.push(share.enter(&one).await.expect("within its share"));
+        hanging.push(share.enter(&one, far()).await.expect("within its share"));
     }
-    let mut first = Box::pin(share.enter(&one));
+    let mut first = Box::pin(share.enter(&one, far()));
     assert!(first.as_mut().now_or_never().is_none(), "it waits");
-    let mut second = Box::pin(share.enter(&one));
-    let mut third = Box::pin(share.enter(&one));
+    let mut second = Box::pin(share.enter(&one, far()));
+    let mut third = Box::pin(share.enter(&one, far()));
     assert!(second.as_mut().now_or_never().is_none());
     assert!(third.as_mut().now_or_never().is_none());
-    let fourth = share.enter(&one).now_or_never().expect("at once");
+    let fourth = share.enter(&one, far()).now_or_never().expect("at once");
     assert_eq!(fourth.map(drop), Err(Refused::TenantFull));
     assert_eq!(all(&share), (6, 1, 3));
     for _ in 0..20 {
-        let entered = share.enter(&other).now_or_never();
+        let entered = share.enter(&other, far()).now_or_never();
         assert!(entered.expect("at once").is_ok());
     }
     assert!(first.as_mut().now_or_never().is_none());
@@ -98,32 +102,47 @@ async fn a_tenants_calls_wait_for_their_tenant_in_their_order_and_others_come_an
 async fn who_waits_too_long_for_the_share_of_its_tenant_is_refused() {
     let share = share(4, 50, 9, 20);
     let [one, other] = tenants();
-    let held = (share.enter(&one).await, share.enter(&one).await);
-    assert_eq!(share.enter(&one).await.map(drop), Err(Refused::TenantFull));
-    assert!(share.enter(&other).await.is_ok());
+    let held = (
+        share.enter(&one, far()).await,
+        share.enter(&one, far()).await,
+    );
+    assert_eq!(
+        share.enter(&one, far()).await.map(drop),
+        Err(Refused::TenantFull)
+    );
+    assert!(share.enter(&other, far()).await.is_ok());
     // A tenant that holds nothing, because others hold everything, is not refused because of its own share.
     let [third, fourth] = tenants();
-    let others = (share.enter(&other).await, share.enter(&third).await);
+    let others = (
+        share.enter(&other, far()).await,
+        share.enter(&third, far()).await,
+    );
     assert!(others.0.is_ok() && others.1.is_ok());
-    assert_eq!(share.enter(&fourth).await.map(drop), Err(Refused::Late));
+    assert_eq!(
+        share.enter(&fourth, far()).await.map(drop),
+        Err(Refused::Late)
+    );
     drop((held, others));
     assert_eq!(all(&share), (0, 0, 0));
-    assert!(share.enter(&one).await.is_ok(), "nothing is left of it");
+    assert!(
+        share.enter(&one, far()).await.is_ok(),
+        "nothing is left of it"
+    );
 }
 
 #[tokio::test]
 async fn places_go_to_tenants_that_hold_nothing_before_those_that_come_again() {
     let share = share(2, 90, 9, LONG);
     let [hangs, one, second, third] = tenants();
-    let hanging = share.enter(&hangs).await.expect("free");
-    let held = share.enter(&one).await.expect("free");
-    let mut waits = Box::pin(share.enter(&second));
+    let hanging = share.enter(&hangs, far()).await.expect("free");
+    let held = share.enter(&one, far()).await.expect("free");
+    let mut waits = Box::pin(share.enter(&second, far()));
     assert!(waits.as_mut().now_or_never().is_none());
-    let mut behind = Box::pin(share.enter(&third));
+    let mut behind = Box::pin(share.enter(&third, far()));
     assert!(behind.as_mut().now_or_never().is_none());
     drop(held);
     // It arrives at the earliest moment, but has to wait for its turn.
-    let mut again = Box::pin(share.enter(&one));
+    let mut again = Box::pin(share.enter(&one, far()));
     assert!(again.as_mut().now_or_never().is_none());
     assert!(behind.as_mut().now_or_never().is_none());
     let place = waits.now_or_never().expect("its turn").expect("a place");
@@ -217,7 +236,7 @@ async fn everybodys_turn_comes() {
             calls.spawn(async move {
                 let tenant = &tenants[who.expect("one of them")];
                 for round in 0..50_usize {
-                    let place = share.enter(tenant);
+                    let place = share.enter(tenant, far());
                     if (round + at) % 9 == 8 {
                         // Its client disconnects, wherever the call is.
                         drop(timeout(Duration::from_micros(50), place).await);
