@@ -118,11 +118,17 @@ impl Access {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
-        if let Ok(file) = fs::metadata(path) {
-            return Some(Self::like(&file, file.mode() & 0o040 != 0));
-        }
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = fs::metadata(folder.unwrap_or(Path::new("."))).ok()?;
+        if let Some(file) = fs::symlink_metadata(path)
+            .ok()
+            .filter(fs::Metadata::is_file)
+        {
+            // Where others may write, one of them could have put the file there to be given the secret.
+            let is_shared = folder.mode() & 0o022 != 0;
+            let is_trusted = !is_shared || file.uid() == 0 || file.uid() == folder.uid();
+            return is_trusted.then(|| Self::like(&file, file.mode() & 0o040 != 0));
+        }
         // A folder that lets its group in and nobody else, as packages make it for settings.
         let for_group = folder.uid() == 0 && folder.mode() & 0o057 == 0o050;
         Some(Self::like(&folder, for_group))
@@ -154,7 +160,10 @@ pub fn write_new(path: &Path, secret: &Secret) -> Result<bool, ServiceError> {
     }
     let fresh = fresh_name(path).map_err(failed)?;
     let access = Access::of(path);
-    create(&fresh, secret, access).map_err(failed)?;
+    create(&fresh, secret, access).map_err(|source| {
+        drop(fs::remove_file(&fresh));
+        failed(source)
+    })?;
     // Unlike a rename, a link replaces nothing.
     let linked = fs::hard_link(&fresh, path);
     fs::remove_file(&fresh).map_err(failed)?;
@@ -191,8 +200,11 @@ pub fn write(path: &Path, secret: &Secret) -> Result<(), ServiceError> {
         fs::create_dir_all(parent).map_err(failed)?;
     }
     let fresh = fresh_name(path).map_err(failed)?;
-    create(&fresh, secret, Access::of(path)).map_err(failed)?;
-    fs::rename(&fresh, path).map_err(failed)?;
+    let placed = create(&fresh, secret, Access::of(path)).and_then(|()| fs::rename(&fresh, path));
+    placed.map_err(|source| {
+        drop(fs::remove_file(&fresh));
+        failed(source)
+    })?;
     // Who goes on believes the file written, such as one who seals data with a new key and forgets the old one.
     sync_folder(path).map_err(failed)
 }
@@ -221,14 +233,35 @@ fn create(path: &Path, secret: &Secret, access: Option<Access>) -> std::io::Resu
         .create_new(true)
         .mode(0o600)
         .open(path)?;
-    if let Some(access) = access {
-        fchown(&file, Some(access.owner), Some(access.group))?;
-    }
     // The process may mask even the owner's rights.
-    let mode = access.map_or(0o600, |access| access.mode);
-    file.set_permissions(Permissions::from_mode(mode))?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    if let Some(access) = access {
+        give(&file, access)?;
+    }
     file.write_all(secret.expose().as_bytes())?;
     file.sync_all()
+}
+
+/// Gives a file that is still empty away. It stays the caller's where root may not do that: in a container without capabilities, or on a file system
+/// of another machine.
+fn give(file: &File, access: Access) -> std::io::Result<()> {
+    // Afterwards the file may be another's, whose mode takes a right of its own to change.
+    file.set_permissions(Permissions::from_mode(access.mode))?;
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) == (access.owner, access.group) {
+        return Ok(());
+    }
+    match fchown(file, Some(access.owner), Some(access.group)) {
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::InvalidInput
+            ) =>
+        {
+            file.set_permissions(Permissions::from_mode(0o600))
+        }
+        given => given,
+    }
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {
@@ -299,6 +332,13 @@ mod tests {
         set(&of("own"), 4242, 4243, 0o644);
         write(&of("own"), &Secret::new("b")).expect("replaced");
         assert_eq!(access("own"), (4242, 4243, 0o640));
+        // Here anybody could have made it.
+        set(folder.path(), 0, 0, 0o1777);
+        write(&of("own"), &Secret::new("c")).expect("replaced");
+        assert_eq!(access("own"), (0, 0, 0o600));
+        set(&of("own"), 0, 4243, 0o640);
+        write(&of("own"), &Secret::new("d")).expect("replaced");
+        assert_eq!(access("own"), (0, 4243, 0o640));
     }
 
     #[test]
