@@ -2,7 +2,8 @@
 //!
 //! actix closes an idle HTTP/1 connection by a timer that the first byte of the next request clears, and it times only the head of a connection's
 //! first request. So a connection that sends part of a second head would stay open for ever. A task of our own closes connections on which no call
-//! has run for longer than a client may be idle and then send a head.
+//! has run for longer than a client may be idle and then send a head. It sees a connection from its first byte on: actix waits for that without a
+//! limit.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

@@ -25,7 +25,7 @@ async fn sleeping(timeout: DurationMs) -> (Network, fdn_edge_agent::Agent) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_times_out_is_billed_for_its_time() {
-    let (network, agent) = sleeping(DurationMs::from_secs(2)).await;
+    let (network, agent) = sleeping(DurationMs::from_secs(10)).await;
     let answer = network.get(&agent, "sleeping", "/").send().await;
     assert_eq!(answer.expect("an answer").status(), 504);
     let calls = until_billed(&network, 1).await;
