@@ -1,10 +1,12 @@
-//! The billing API of the controller, as typed calls.
+//! The billing API of the controller, as typed calls. Those about a tenant mean the named one, else the caller's only one.
 
+use fdn_core::account::TenantRef;
 use fdn_core::billing::{
     Budget, BudgetAlert, BudgetName, BudgetSet, Month, PriceList, PriceListName, Statement,
     UsageView, View,
 };
 use reqwest::Method;
+use serde::Serialize;
 
 use crate::client::{Client, collect, read, read_part, send};
 use crate::error::CliError;
@@ -29,13 +31,17 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Self::network`].
-    pub async fn statement(&self, month: Option<Month>) -> Result<Statement, CliError> {
+    pub async fn statement(
+        &self,
+        tenant: Option<&TenantRef>,
+        month: Option<Month>,
+    ) -> Result<Statement, CliError> {
         let (mut whole, mut cursor): (Option<Statement>, Option<String>) = (None, None);
         loop {
             // The current month may end between two pages.
             let month = whole.as_ref().map(|whole| whole.month).or(month);
             let path = ["v1", "billing", "statements", &named(month)];
-            let mut request = self.request(Method::GET, &path)?;
+            let mut request = self.request_of(tenant, Method::GET, &path)?;
             if let Some(cursor) = &cursor {
                 request = request.query(&[("cursor", cursor)]);
             }
@@ -59,9 +65,13 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Self::network`].
-    pub async fn statement_csv(&self, month: Option<Month>) -> Result<String, CliError> {
+    pub async fn statement_csv(
+        &self,
+        tenant: Option<&TenantRef>,
+        month: Option<Month>,
+    ) -> Result<String, CliError> {
         let path = ["v1", "billing", "statements", &named(month), "csv"];
-        let response = send(self.request(Method::GET, &path)?).await?;
+        let response = send(self.request_of(tenant, Method::GET, &path)?).await?;
         let url = response.url().to_string();
         let bytes = collect(response).await?;
         String::from_utf8(bytes).map_err(|e| CliError::Answer {
@@ -74,11 +84,16 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Self::network`].
-    pub async fn usage(&self, month: Option<Month>, by: View) -> Result<UsageView, CliError> {
+    pub async fn usage(
+        &self,
+        tenant: Option<&TenantRef>,
+        month: Option<Month>,
+        by: View,
+    ) -> Result<UsageView, CliError> {
         let mut rows = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let request = self.request(Method::GET, &["v1", "billing", "usage"])?;
+            let request = self.request_of(tenant, Method::GET, &["v1", "billing", "usage"])?;
             let mut request = request.query(&[("month", named(month)), ("by", by.to_string())]);
             if let Some(cursor) = &cursor {
                 request = request.query(&[("cursor", cursor)]);
@@ -126,8 +141,8 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Self::network`].
-    pub async fn budgets(&self) -> Result<Vec<Budget>, CliError> {
-        read(self.request(Method::GET, &["v1", "billing", "budgets"])?).await
+    pub async fn budgets(&self, tenant: Option<&TenantRef>) -> Result<Vec<Budget>, CliError> {
+        read(self.request_of(tenant, Method::GET, &["v1", "billing", "budgets"])?).await
     }
 
     /// Sets a budget.
@@ -136,27 +151,39 @@ impl Client {
     /// As for [`Self::network`].
     pub async fn set_budget(
         &self,
+        tenant: Option<&TenantRef>,
         name: &BudgetName,
-        request: &serde_json::Value,
+        body: &impl Serialize,
     ) -> Result<BudgetSet, CliError> {
         let path = ["v1", "billing", "budgets", name.as_str()];
-        read(self.request(Method::PUT, &path)?.json(request)).await
+        read(self.request_of(tenant, Method::PUT, &path)?.json(body)).await
     }
 
     /// Removes a budget.
     ///
     /// # Errors
     /// As for [`Self::network`].
-    pub async fn remove_budget(&self, name: &BudgetName) -> Result<(), CliError> {
+    pub async fn remove_budget(
+        &self,
+        tenant: Option<&TenantRef>,
+        name: &BudgetName,
+    ) -> Result<(), CliError> {
         let path = ["v1", "billing", "budgets", name.as_str()];
-        send(self.request(Method::DELETE, &path)?).await.map(drop)
+        send(self.request_of(tenant, Method::DELETE, &path)?)
+            .await
+            .map(drop)
     }
 
     /// All alerts, newest first.
     ///
     /// # Errors
     /// As for [`Self::network`].
-    pub async fn budget_alerts(&self) -> Result<Vec<BudgetAlert>, CliError> {
-        self.list(&["v1", "billing", "alerts"], &[]).await
+    pub async fn budget_alerts(
+        &self,
+        tenant: Option<&TenantRef>,
+    ) -> Result<Vec<BudgetAlert>, CliError> {
+        let query = tenant.map(|tenant| ("tenant", tenant.to_string()));
+        self.list(&["v1", "billing", "alerts"], query.as_slice())
+            .await
     }
 }

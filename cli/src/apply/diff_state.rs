@@ -237,7 +237,10 @@ async fn workflow(
     });
     let validated = match moved {
         true => None,
-        false => Some(client.validate_workflow(name, &scope.tenant, text).await?),
+        false => {
+            let tenant = Some(&scope.tenant);
+            Some(client.put_workflow(name, tenant, text, true).await?)
+        }
     };
     Ok(match validated {
         Some(validated) if validated.unchanged => None,
@@ -295,7 +298,7 @@ async fn budgets(
     if declared.budgets.is_empty() {
         return Ok(Vec::new());
     }
-    let present = client.budgets_of(&scope.tenant).await?;
+    let present = client.budgets(Some(&scope.tenant)).await?;
     let mut found = Vec::new();
     for (name, request) in &declared.budgets {
         let old = present.iter().find(|budget| budget.name == *name);
@@ -367,7 +370,7 @@ pub async fn orphans(
                 detail.is_some()
             }
             Item::Budget(name) => {
-                let budgets = client.budgets_of(&scope.tenant).await?;
+                let budgets = client.budgets(Some(&scope.tenant)).await?;
                 budgets.iter().any(|budget| budget.name == *name)
             }
             Item::Member(user) => {

@@ -42,7 +42,7 @@ pub async fn execute(
         Step::Workflow(app, declaration) => {
             let text = text(declaration)?;
             client
-                .set_workflow(app, &scope.tenant, text)
+                .put_workflow(app, Some(&scope.tenant), text, false)
                 .await
                 .map(drop)
         }
@@ -71,7 +71,7 @@ pub async fn execute(
             .map(drop),
         Step::Domain(app, host) => return request_domain(client, app, host).await,
         Step::Budget(name, request) => client
-            .set_budget_of(&scope.tenant, name, request)
+            .set_budget(Some(&scope.tenant), name, request)
             .await
             .map(drop),
         Step::Member(user, role) => client
@@ -87,7 +87,7 @@ pub async fn execute(
 async fn remove(client: &Client, scope: &Scope, item: &Item) -> Result<(), CliError> {
     match item {
         Item::App(app) => client.delete(app).await,
-        Item::Budget(name) => client.remove_budget_of(&scope.tenant, name).await,
+        Item::Budget(name) => client.remove_budget(Some(&scope.tenant), name).await,
         Item::Member(user) => client.remove_member(&scope.tenant, user).await,
         Item::Secret(app, name) => client.remove_secret(app, name).await,
         Item::Schedule(app, name) => client.remove_schedule(app, name).await,

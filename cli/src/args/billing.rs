@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use fdn_core::account::TenantRef;
 use fdn_core::billing::{BudgetName, Month, PriceListName, View};
 
 use super::{ConnectArgs, OutputArgs, ShowArgs};
@@ -32,6 +33,9 @@ pub struct BillArgs {
     /// Show usage by app, function, region, cluster or day instead of the statement
     #[arg(long, value_name = "VIEW")]
     pub by: Option<View>,
+    /// The tenant (its name or id); without it, the only one that you are a member of
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantRef>,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: BillOutput,
@@ -100,11 +104,11 @@ pub enum BudgetCommand {
     /// Set what a month may cost, and at which shares of it to give an alert
     Set(SetBudgetArgs),
     /// List the budgets
-    List(ShowArgs),
+    List(ListBudgetArgs),
     /// Remove budgets; the alerts they gave stay
     Remove(RemoveBudgetArgs),
     /// List the alerts that budgets gave, the newest first
-    Alerts(ShowArgs),
+    Alerts(ListBudgetArgs),
 }
 
 /// Arguments of `fdn budget set`.
@@ -121,6 +125,23 @@ pub struct SetBudgetArgs {
     /// Who is told of alerts by a signed request
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub webhook: Option<String>,
+    /// The tenant (its name or id); without it, the only one that you are a member of
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantRef>,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn budget list` and `fdn budget alerts`.
+#[derive(Debug, Args)]
+pub struct ListBudgetArgs {
+    /// The tenant (its name or id); without it, the only one that you are a member of
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantRef>,
     /// How to print the result.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -135,6 +156,9 @@ pub struct RemoveBudgetArgs {
     /// The budgets
     #[arg(required = true)]
     pub names: Vec<BudgetName>,
+    /// The tenant (its name or id); without it, the only one that you are a member of
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantRef>,
     /// Which network.
     #[command(flatten)]
     pub connect: ConnectArgs,

@@ -44,8 +44,8 @@ pub use apps::{
     UnsetEnvArgs,
 };
 pub use billing::{
-    ApplyPriceArgs, BillArgs, BillOutput, BudgetArgs, BudgetCommand, PriceArgs, PriceCommand,
-    RemoveBudgetArgs, RemovePriceArgs, SetBudgetArgs,
+    ApplyPriceArgs, BillArgs, BillOutput, BudgetArgs, BudgetCommand, ListBudgetArgs, PriceArgs,
+    PriceCommand, RemoveBudgetArgs, RemovePriceArgs, SetBudgetArgs,
 };
 pub use calls::{CallsArgs, TraceArgs};
 pub use dns::{

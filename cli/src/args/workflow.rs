@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 use fdn_core::AppName;
+use fdn_core::account::TenantRef;
 
 use super::{ConnectArgs, OutputArgs, WaitArgs};
 
@@ -35,6 +36,9 @@ pub struct WorkflowFileArgs {
     /// The workflow as YAML or JSON; - for standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
+    /// The tenant of a new app (its name or id); without it, the only one that you are a member of
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantRef>,
     /// How to print the result.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -3,111 +3,23 @@
 use std::collections::BTreeSet;
 
 use fdn_core::account::TenantRef;
-use fdn_core::api::{AppDetail, WorkflowDetail};
+use fdn_core::api::AppDetail;
 use fdn_core::applied::{AppliedSet, Item, SetName};
-use fdn_core::billing::{Budget, BudgetName, BudgetSet, SetBudget};
 use fdn_core::preview::{PlanPreview, PlanRequest};
 use fdn_core::txt::{SetTxt, TxtInfo};
 use fdn_core::{AppName, RecordName};
-use reqwest::{Method, RequestBuilder};
+use reqwest::Method;
 
 use super::{Client, read, send};
 use crate::error::CliError;
 
 impl Client {
-    fn of(
-        &self,
-        tenant: &TenantRef,
-        method: Method,
-        path: &[&str],
-    ) -> Result<RequestBuilder, CliError> {
-        let request = self.request(method, path)?;
-        Ok(request.query(&[("tenant", tenant.to_string())]))
-    }
-
-    async fn workflow_of(
-        &self,
-        app: &AppName,
-        tenant: &TenantRef,
-        text: String,
-        dry_run: bool,
-    ) -> Result<WorkflowDetail, CliError> {
-        let path = ["v1", "apps", app.as_str(), "workflow"];
-        let request = self.of(tenant, Method::PUT, &path)?;
-        let request = request.query(&[("dry_run", dry_run)]);
-        let request = request.header("content-type", "application/yaml");
-        read(request.body(text)).await
-    }
-
     /// An app of this tenant. One of another tenant is not found, whatever rights the caller has there.
     ///
     /// # Errors
     /// As for [`Client::network`].
     pub async fn app_of(&self, tenant: &TenantRef, app: &AppName) -> Result<AppDetail, CliError> {
-        read(self.of(tenant, Method::GET, &["v1", "apps", app.as_str()])?).await
-    }
-
-    /// Validates a workflow without setting it.
-    ///
-    /// # Errors
-    /// As for [`Client::network`].
-    pub async fn validate_workflow(
-        &self,
-        app: &AppName,
-        tenant: &TenantRef,
-        text: String,
-    ) -> Result<WorkflowDetail, CliError> {
-        self.workflow_of(app, tenant, text, true).await
-    }
-
-    /// Makes a workflow current.
-    ///
-    /// # Errors
-    /// As for [`Client::network`].
-    pub async fn set_workflow(
-        &self,
-        app: &AppName,
-        tenant: &TenantRef,
-        text: String,
-    ) -> Result<WorkflowDetail, CliError> {
-        self.workflow_of(app, tenant, text, false).await
-    }
-
-    /// The budgets of a tenant.
-    ///
-    /// # Errors
-    /// As for [`Client::network`].
-    pub async fn budgets_of(&self, tenant: &TenantRef) -> Result<Vec<Budget>, CliError> {
-        read(self.of(tenant, Method::GET, &["v1", "billing", "budgets"])?).await
-    }
-
-    /// Sets a budget of a tenant.
-    ///
-    /// # Errors
-    /// As for [`Client::network`].
-    pub async fn set_budget_of(
-        &self,
-        tenant: &TenantRef,
-        name: &BudgetName,
-        body: &SetBudget,
-    ) -> Result<BudgetSet, CliError> {
-        let path = ["v1", "billing", "budgets", name.as_str()];
-        read(self.of(tenant, Method::PUT, &path)?.json(body)).await
-    }
-
-    /// Removes a budget of a tenant.
-    ///
-    /// # Errors
-    /// As for [`Client::network`].
-    pub async fn remove_budget_of(
-        &self,
-        tenant: &TenantRef,
-        name: &BudgetName,
-    ) -> Result<(), CliError> {
-        let path = ["v1", "billing", "budgets", name.as_str()];
-        send(self.of(tenant, Method::DELETE, &path)?)
-            .await
-            .map(drop)
+        read(self.request_of(Some(tenant), Method::GET, &["v1", "apps", app.as_str()])?).await
     }
 
     /// Sets the text records of a name below an app of a tenant, replacing all of them.
@@ -121,7 +33,8 @@ impl Client {
         body: &SetTxt,
     ) -> Result<TxtInfo, CliError> {
         let path = ["v1", "dns", "txt", name.as_str()];
-        read(self.of(tenant, Method::PUT, &path)?.json(body)).await
+        let request = self.request_of(Some(tenant), Method::PUT, &path)?;
+        read(request.json(body)).await
     }
 
     /// Removes all text records of a name below an app of a tenant.
@@ -134,7 +47,7 @@ impl Client {
         name: &RecordName,
     ) -> Result<(), CliError> {
         let path = ["v1", "dns", "txt", name.as_str()];
-        send(self.of(tenant, Method::DELETE, &path)?)
+        send(self.request_of(Some(tenant), Method::DELETE, &path)?)
             .await
             .map(drop)
     }
@@ -148,10 +61,7 @@ impl Client {
         body: &PlanRequest,
         tenant: Option<&TenantRef>,
     ) -> Result<PlanPreview, CliError> {
-        let request = match tenant {
-            Some(tenant) => self.of(tenant, Method::POST, &["v1", "plan"])?,
-            None => self.request(Method::POST, &["v1", "plan"])?,
-        };
+        let request = self.request_of(tenant, Method::POST, &["v1", "plan"])?;
         read(request.json(body)).await
     }
 
@@ -164,7 +74,7 @@ impl Client {
         set: &SetName,
         tenant: &TenantRef,
     ) -> Result<(AppliedSet, Option<String>), CliError> {
-        let request = self.of(tenant, Method::GET, &["v1", "sets", set.as_str()])?;
+        let request = self.request_of(Some(tenant), Method::GET, &["v1", "sets", set.as_str()])?;
         let response = send(request).await?;
         let tag = super::repository::tag(&response);
         Ok((super::body(response).await?, tag))
@@ -181,7 +91,7 @@ impl Client {
         items: &BTreeSet<Item>,
         tag: Option<String>,
     ) -> Result<Option<String>, CliError> {
-        let request = self.of(tenant, Method::PUT, &["v1", "sets", set.as_str()])?;
+        let request = self.request_of(Some(tenant), Method::PUT, &["v1", "sets", set.as_str()])?;
         let mut request = request.json(items);
         if let Some(tag) = tag {
             request = request.header("if-match", tag);

@@ -155,7 +155,16 @@ impl Client {
         read(request.query(query.as_slice()).multipart(form)).await
     }
 
-    /// Makes an earlier version current.
+    /// The entity tag of an app, which each deploy and each rollback changes.
+    ///
+    /// # Errors
+    /// As for [`Self::network`].
+    pub async fn app_tag(&self, app: &AppName) -> Result<Option<String>, CliError> {
+        let request = self.request(Method::GET, &["v1", "apps", app.as_str()])?;
+        Ok(repository::tag(&send(request).await?))
+    }
+
+    /// Makes an earlier version current, if the app still has the entity tag `tag`.
     ///
     /// # Errors
     /// As for [`Self::network`].
@@ -163,22 +172,29 @@ impl Client {
         &self,
         app: &AppName,
         version: Option<VersionNumber>,
+        tag: Option<String>,
     ) -> Result<AppDetail, CliError> {
         let request = self.request(Method::POST, &["v1", "apps", app.as_str(), "rollback"])?;
-        read(request.json(&RollbackRequest { version })).await
+        let mut request = request.json(&RollbackRequest { version });
+        if let Some(tag) = tag {
+            request = request.header("if-match", tag);
+        }
+        read(request).await
     }
 
-    /// Validates a workflow, and makes it current unless it is a dry run.
+    /// Validates a workflow, and makes it current unless it is a dry run. A new app belongs to `tenant`, else to the caller's only one.
     ///
     /// # Errors
     /// As for [`Self::network`].
     pub async fn put_workflow(
         &self,
         app: &AppName,
+        tenant: Option<&TenantRef>,
         text: String,
         dry_run: bool,
     ) -> Result<WorkflowDetail, CliError> {
-        let request = self.request(Method::PUT, &["v1", "apps", app.as_str(), "workflow"])?;
+        let path = ["v1", "apps", app.as_str(), "workflow"];
+        let request = self.request_of(tenant, Method::PUT, &path)?;
         let request = request.query(&[("dry_run", dry_run)]);
         read(
             request
@@ -302,6 +318,17 @@ impl Client {
             });
         }
         Ok(self.with_token(self.open(method, path)))
+    }
+
+    /// A request about what a tenant has: the named one, else the caller's only one.
+    pub(crate) fn request_of(
+        &self,
+        tenant: Option<&TenantRef>,
+        method: Method,
+        path: &[&str],
+    ) -> Result<RequestBuilder, CliError> {
+        let query = tenant.map(|tenant| ("tenant", tenant.to_string()));
+        Ok(self.request(method, path)?.query(query.as_slice()))
     }
 
     fn with_token(&self, request: RequestBuilder) -> RequestBuilder {

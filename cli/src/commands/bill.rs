@@ -21,6 +21,7 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
+    let tenant = args.tenant.as_ref();
     let format = match args.output {
         BillOutput::Table => Format::Table,
         BillOutput::Wide => Format::Wide,
@@ -32,14 +33,15 @@ pub async fn run(
             ));
         }
         BillOutput::Csv => {
-            let text = client.statement_csv(args.month).await?;
+            let text = client.statement_csv(tenant, args.month).await?;
             return console.line(text.trim_end());
         }
     };
     if let Some(by) = args.by {
-        return console.report(format, &Usage(&client.usage(args.month, by).await?));
+        let usage = client.usage(tenant, args.month, by).await?;
+        return console.report(format, &Usage(&usage));
     }
-    console.report(format, &Bill(&client.statement(args.month).await?))
+    console.report(format, &Bill(&client.statement(tenant, args.month).await?))
 }
 
 /// A statement in text form.

@@ -4,7 +4,7 @@ use fdn_core::Timestamp;
 use fdn_core::billing::{Budget, BudgetAlert, BudgetSet};
 use serde_json::json;
 
-use super::client;
+use super::{client, each};
 use crate::args::{BudgetCommand, SetBudgetArgs};
 use crate::console::Console;
 use crate::environment::Environment;
@@ -23,12 +23,14 @@ pub async fn run(
     match command {
         BudgetCommand::Set(args) => set(args, env, console).await,
         BudgetCommand::List(args) => {
-            let rows = client(&args.connect, env)?.budgets().await?;
+            let client = client(&args.connect, env)?;
+            let rows = client.budgets(args.tenant.as_ref()).await?;
             let nothing = "there is no budget; set one: fdn budget set NAME --limit AMOUNT";
             list(args.output.output, &rows, nothing, console)
         }
         BudgetCommand::Alerts(args) => {
-            let rows = client(&args.connect, env)?.budget_alerts().await?;
+            let client = client(&args.connect, env)?;
+            let rows = client.budget_alerts(args.tenant.as_ref()).await?;
             list(
                 args.output.output,
                 &rows,
@@ -38,11 +40,12 @@ pub async fn run(
         }
         BudgetCommand::Remove(args) => {
             let client = client(&args.connect, env)?;
-            for name in &args.names {
-                client.remove_budget(name).await?;
-                console.line(&format!("removed {name}"))?;
-            }
-            Ok(())
+            let tenant = args.tenant.as_ref();
+            each(&args.names, console, async |name| {
+                let removed = client.remove_budget(tenant, name).await;
+                removed.map(|()| format!("removed {name}"))
+            })
+            .await
         }
     }
 }
@@ -76,7 +79,7 @@ async fn set(
         request["webhook"] = json!(webhook);
     }
     let set = client(&args.connect, env)?
-        .set_budget(&args.name, &request)
+        .set_budget(args.tenant.as_ref(), &args.name, &request)
         .await?;
     if args.output.output != Format::Table {
         return list(args.output.output, std::slice::from_ref(&set), "", console);

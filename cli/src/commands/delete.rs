@@ -2,7 +2,7 @@
 
 use fdn_core::VersionNumber;
 
-use super::{client, wait};
+use super::{client, each, wait};
 use crate::args::DeleteArgs;
 use crate::client::Client;
 use crate::console::Console;
@@ -32,14 +32,17 @@ pub async fn run(
         );
         input::confirm(console, &question)?;
     }
-    for name in &args.names {
-        client.delete(name).await?;
-        if args.wait.waits() {
-            wait::until_gone(&client, name, args.wait.timeout, console).await?;
-        }
-        console.line(&format!("deleted {name}"))?;
+    let made = each(&args.names, console, async |name| {
+        let deleted = client.delete(name).await;
+        deleted.map(|()| format!("deleted {name}"))
+    })
+    .await;
+    // That nobody reads what was said is no reason not to wait: a node that is late must be told of by the exit code.
+    let all = matches!(made, Ok(()) | Err(CliError::Output(_)));
+    if all && args.wait.waits() {
+        wait::until_gone(&client, &args.names, args.wait.timeout, console).await?;
     }
-    Ok(())
+    made
 }
 
 async fn delete_version(

@@ -54,6 +54,7 @@ pub mod workflow;
 use crate::args::ConnectArgs;
 use crate::client::Client;
 use crate::config::ConfigStore;
+use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
 use crate::target::Target;
@@ -66,4 +67,21 @@ fn target(connect: &ConnectArgs, env: &Environment) -> Result<Target, CliError> 
 /// A client of the controller of that network.
 fn client(connect: &ConnectArgs, env: &Environment) -> Result<Client, CliError> {
     Client::new(&target(connect, env)?)
+}
+
+/// Changes each of these things and prints what `change` says of it, until a change fails.
+///
+/// A reader of standard output who leaves keeps no change from being made: the program would end with success, as it does for all readers who leave.
+/// The first failure to print is returned when all changes are made.
+async fn each<T>(
+    things: &[T],
+    console: &mut Console,
+    change: impl AsyncFn(&T) -> Result<String, CliError>,
+) -> Result<(), CliError> {
+    let mut printed = Ok(());
+    for thing in things {
+        let done = change(thing).await?;
+        printed = printed.and(console.line(&done));
+    }
+    printed
 }

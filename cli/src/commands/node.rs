@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::describe::phase;
 use super::page::{device, free, left, rows, stages};
-use super::{client, target};
+use super::{client, each, target};
 use crate::args::{DrainArgs, NodeCommand, OneNodeArgs, RemoveNodeArgs, RestoreArgs, TokenArgs};
 use crate::client::Client;
 use crate::console::Console;
@@ -214,11 +214,11 @@ async fn remove(
         let question = format!("remove {} from {}?", names.join(", "), client.place());
         input::confirm(console, &question)?;
     }
-    for name in &args.names {
-        client.remove_node(name, args.force).await?;
-        console.line(&format!("removed {name}"))?;
-    }
-    Ok(())
+    each(&args.names, console, async |name| {
+        let removed = client.remove_node(name, args.force).await;
+        removed.map(|()| format!("removed {name}"))
+    })
+    .await
 }
 
 impl Row for JoinTokenInfo {

@@ -5,7 +5,7 @@ use std::path::Path;
 use fdn_core::billing::PriceList;
 use fdn_core::{ErrorCode, Timestamp};
 
-use super::client;
+use super::{client, each};
 use crate::args::{ApplyPriceArgs, PriceCommand};
 use crate::console::Console;
 use crate::environment::Environment;
@@ -32,11 +32,11 @@ pub async fn run(
         PriceCommand::Apply(args) => apply(args, env, console).await,
         PriceCommand::Remove(args) => {
             let client = client(&args.connect, env)?;
-            for name in &args.names {
-                client.remove_price_list(name).await?;
-                console.line(&format!("removed {name}"))?;
-            }
-            Ok(())
+            each(&args.names, console, async |name| {
+                let removed = client.remove_price_list(name).await;
+                removed.map(|()| format!("removed {name}"))
+            })
+            .await
         }
     }
 }

@@ -1,8 +1,11 @@
 //! `fdn rollback`.
 
+use fdn_core::{AppName, ErrorCode};
+
 use super::describe::AppReport;
 use super::{client, wait};
 use crate::args::RollbackArgs;
+use crate::client::Client;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
@@ -18,7 +21,13 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
-    let mut detail = client.rollback(&args.name, args.version).await?;
+    // Which version is the one before the current changes with each rollback: of two people who go back at once, the second would undo what the
+    // first did, and is refused instead. A version that is named is the same for both.
+    let tag = match args.version {
+        None => tag(&client, &args.name).await?,
+        Some(_) => None,
+    };
+    let mut detail = client.rollback(&args.name, args.version, tag).await?;
     let people = matches!(args.output.output, Format::Table | Format::Wide);
     if people {
         console.line(&format!("{} is now {}", args.name, detail.summary.version))?;
@@ -50,5 +59,13 @@ pub async fn run(
                 now: fdn_service::now(),
             },
         )
+    }
+}
+
+/// The app's present entity tag; `None` for a token that may deploy but not look, with which the rollback has no condition.
+async fn tag(client: &Client, app: &AppName) -> Result<Option<String>, CliError> {
+    match client.app_tag(app).await {
+        Err(CliError::Problem(problem)) if problem.code == ErrorCode::Forbidden => Ok(None),
+        other => other,
     }
 }

@@ -4,9 +4,9 @@ use fdn_core::account::{ApiTokenInfo, CreateApiToken, CreatedApiToken};
 use fdn_core::{Right, Timestamp};
 use serde::Serialize;
 
-use super::client;
 use super::page::left;
 use super::tenant::list;
+use super::{client, each};
 use crate::args::{ApiTokenCommand, CreateApiTokenArgs};
 use crate::console::Console;
 use crate::environment::Environment;
@@ -31,11 +31,11 @@ pub async fn run(
         }
         ApiTokenCommand::Revoke(args) => {
             let client = client(&args.connect, env)?;
-            for id in &args.ids {
-                client.revoke_api_token(*id).await?;
-                console.line(&format!("took back {id}"))?;
-            }
-            Ok(())
+            each(&args.ids, console, async |id| {
+                let revoked = client.revoke_api_token(*id).await;
+                revoked.map(|()| format!("took back {id}"))
+            })
+            .await
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fdn_core::api::{AppDetail, NodeProgress};
+use fdn_core::api::{AppDetail, NodeInfo, NodeProgress};
 use fdn_core::message::AppPhase;
-use fdn_core::{AppName, DurationMs, NodeId, Revision};
+use fdn_core::{AppName, DurationMs, ErrorCode, NodeId, Revision};
 use tokio::time::Instant;
 
 use super::describe::phase;
@@ -126,13 +126,14 @@ fn timed_out(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: 
     ))
 }
 
-/// Waits until no live node has the app any more.
+/// Waits until no live node has any of these deleted apps. Does not wait, and says so, if the caller may not look at nodes, which only operators of
+/// the network may.
 ///
 /// # Errors
-/// When the controller cannot be reached, or on a timeout.
+/// When the controller cannot be reached, or on a timeout; then the message lists the nodes that still have an app.
 pub(super) async fn until_gone(
     client: &Client,
-    app: &AppName,
+    apps: &[AppName],
     within: DurationMs,
     console: &mut Console,
 ) -> Result<(), CliError> {
@@ -141,24 +142,37 @@ pub(super) async fn until_gone(
     let result = loop {
         let nodes = match client.nodes().await {
             Ok(nodes) => nodes,
+            // The apps are deleted all the same.
+            Err(CliError::Problem(problem)) if problem.code == ErrorCode::Forbidden => {
+                let told = "not waited for: your role may not look at machines";
+                spinner.suspend(|| console.note(told));
+                break Ok(());
+            }
             Err(error) => break Err(error),
         };
-        let left: Vec<String> = nodes
+        let left: Vec<String> = apps
             .iter()
-            .filter(|n| n.alive && n.apps.iter().any(|a| a.app == *app))
-            .map(|n| n.node.to_string())
+            .filter_map(|app| still_there(app, &nodes))
             .collect();
         if left.is_empty() {
             break Ok(());
         }
         if Instant::now() + INTERVAL > deadline {
-            break Err(CliError::Timeout(format!(
-                "{app} is deleted, but still on {} after {within}",
-                left.join(", ")
-            )));
+            let left = left.join("; ");
+            break Err(CliError::Timeout(format!("{left} after {within}")));
         }
         tokio::time::sleep(INTERVAL).await;
     };
     spinner.finish_and_clear();
     result
+}
+
+/// What is said of a deleted app that live nodes still have.
+fn still_there(app: &AppName, nodes: &[NodeInfo]) -> Option<String> {
+    let left: Vec<String> = nodes
+        .iter()
+        .filter(|n| n.alive && n.apps.iter().any(|a| a.app == *app))
+        .map(|n| n.node.to_string())
+        .collect();
+    (!left.is_empty()).then(|| format!("{app} is deleted, but still on {}", left.join(", ")))
 }

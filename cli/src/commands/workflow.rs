@@ -38,7 +38,8 @@ async fn validate(
 ) -> Result<(), CliError> {
     let text = read(&args.file)?;
     let client = client(&args.connect, env)?;
-    let detail = client.put_workflow(&args.name, text, true).await?;
+    let tenant = args.tenant.as_ref();
+    let detail = client.put_workflow(&args.name, tenant, text, true).await?;
     console.report(args.output.output, &WorkflowReport(&detail))
 }
 
@@ -50,7 +51,8 @@ async fn deploy(
     let WorkflowDeployArgs { file, wait } = args;
     let text = read(&file.file)?;
     let client = client(&file.connect, env)?;
-    let detail = client.put_workflow(&file.name, text, false).await?;
+    let tenant = file.tenant.as_ref();
+    let detail = client.put_workflow(&file.name, tenant, text, false).await?;
     let people = matches!(file.output.output, Format::Table | Format::Wide);
     if people {
         let what = if detail.unchanged { "was" } else { "is now" };

@@ -165,3 +165,52 @@ async fn a_budget_is_set_and_its_alerts_are_shown() {
         ran.err
     );
 }
+
+#[tokio::test]
+async fn the_tenant_that_is_named_is_sent() {
+    let fake = Fake::start(|request, _| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        match (&request.method, path) {
+            (&Method::GET, "/v1/billing/statements/current") => Reply::json(&bills::statement()),
+            (&Method::GET, "/v1/billing/statements/current/csv") => {
+                Reply::Full(200, vec![("content-type", "text/csv".into())], vec![])
+            }
+            (&Method::GET, "/v1/billing/usage") => Reply::json(&bills::usage_view()),
+            (&Method::GET, "/v1/billing/budgets") => Reply::json(&bills::budgets()),
+            (&Method::GET, "/v1/billing/alerts") => Reply::json(&bills::budget_alerts()),
+            (&Method::PUT, "/v1/billing/budgets/all") => Reply::json(&bills::budgets()[0]),
+            (&Method::DELETE, "/v1/billing/budgets/all") => Reply::Full(204, vec![], vec![]),
+            (method, path) => panic!("{method} {path}"),
+        }
+    })
+    .await;
+    let home = Home::logged_in(&fake.url());
+    for (index, (args, expected)) in [
+        (&["bill"][..], "/v1/billing/statements/current?tenant=shop"),
+        (
+            &["bill", "-o", "csv"][..],
+            "/v1/billing/statements/current/csv?tenant=shop",
+        ),
+        (
+            &["bill", "--by", "region"][..],
+            "/v1/billing/usage?tenant=shop&month=current&by=region",
+        ),
+        (&["budget", "list"][..], "/v1/billing/budgets?tenant=shop"),
+        (&["budget", "alerts"][..], "/v1/billing/alerts?tenant=shop"),
+        (
+            &["budget", "set", "all", "--limit", "1"][..],
+            "/v1/billing/budgets/all?tenant=shop",
+        ),
+        (
+            &["budget", "remove", "all"][..],
+            "/v1/billing/budgets/all?tenant=shop",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ran = home.fdn(&[args, &["--tenant", "shop"]].concat()).await;
+        assert_eq!(ran.exit, Exit::Ok, "{args:?}: {}", ran.err);
+        assert_eq!(fake.requests()[index].path, expected);
+    }
+}

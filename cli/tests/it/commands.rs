@@ -244,7 +244,10 @@ async fn text_records_are_set_added_and_removed() {
 async fn rollback_sends_the_version_and_waits() {
     let fake = Fake::start(|request, _| match request.method {
         Method::POST => Reply::json(&sample::detail("hello")),
-        _ => Reply::json(&sample::ready("hello", 7)),
+        _ => {
+            let body = serde_json::to_vec(&sample::ready("hello", 7)).expect("JSON");
+            Reply::Full(200, vec![("etag", "\"2-7\"".to_owned())], body)
+        }
     })
     .await;
     let home = Home::logged_in(&fake.url());
@@ -253,10 +256,33 @@ async fn rollback_sends_the_version_and_waits() {
     assert_eq!(ran.out, "hello is now v2\nready on 3 nodes\n");
     let sent = |n: usize| String::from_utf8_lossy(&fake.requests()[n].body).into_owned();
     assert_eq!(sent(0), "{\"version\":1}");
+    assert_eq!(fake.requests()[0].headers.get("if-match"), None);
+    // Without a version the app is read first: which one is meant depends on what is current.
     let count = fake.requests().len();
     home.fdn(&["rollback", "hello", "--no-wait"]).await;
-    assert_eq!(sent(count), "{}");
-    assert_eq!(fake.requests().len(), count + 1);
+    assert_eq!(fake.requests()[count].path, "/v1/apps/hello");
+    assert_eq!(sent(count + 1), "{}");
+    let tag = fake.requests()[count + 1].headers.get("if-match").cloned();
+    assert_eq!(tag.expect("a condition"), "\"2-7\"");
+    assert_eq!(fake.requests().len(), count + 2);
+}
+
+#[tokio::test]
+async fn a_token_that_may_not_look_can_still_roll_back() {
+    let fake = Fake::start(|request, _| match request.method {
+        Method::POST => Reply::json(&sample::detail("hello")),
+        _ => Reply::problem(ErrorCode::Forbidden, "ci may not look"),
+    })
+    .await;
+    let home = Home::logged_in(&fake.url());
+    let ran = home.fdn(&["rollback", "hello", "--no-wait"]).await;
+    assert_eq!(
+        (ran.exit, ran.out.as_str()),
+        (Exit::Ok, "hello is now v2\n"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(fake.requests()[1].headers.get("if-match"), None);
 }
 
 #[tokio::test]
@@ -282,6 +308,114 @@ async fn delete_wants_a_yes_and_waits_until_the_nodes_have_let_go() {
     );
     assert!(fake.requests().len() >= 4);
     assert_eq!(fake.requests()[0].path, "/v1/apps/hello");
+}
+
+/// How many times the fake controller was asked to delete something.
+fn deletions(fake: &Fake) -> usize {
+    let requests = fake.requests();
+    let deletions = requests.iter().filter(|sent| sent.method == Method::DELETE);
+    deletions.count()
+}
+
+#[tokio::test]
+async fn who_may_not_look_at_nodes_deletes_without_waiting() {
+    let fake = Fake::start(|request, _| match request.method {
+        Method::DELETE => Reply::Full(204, vec![], vec![]),
+        _ => Reply::problem(ErrorCode::Forbidden, "dev may not look at machines"),
+    })
+    .await;
+    let home = Home::logged_in(&fake.url());
+    let ran = home.fdn(&["delete", "hello", "talking", "--yes"]).await;
+    assert_eq!(
+        (ran.exit, ran.out.as_str()),
+        (Exit::Ok, "deleted hello\ndeleted talking\n"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(
+        ran.err,
+        "not waited for: your role may not look at machines\n"
+    );
+    assert_eq!(deletions(&fake), 2);
+}
+
+#[tokio::test]
+async fn a_node_that_is_late_keeps_no_app_from_being_deleted() {
+    let fake = Fake::start(|request, _| match request.method {
+        Method::DELETE => Reply::Full(204, vec![], vec![]),
+        _ => Reply::json(&sample::nodes()),
+    })
+    .await;
+    let home = Home::logged_in(&fake.url());
+    let args = ["delete", "hello", "talking", "--yes", "--timeout", "1ms"];
+    let late = "hello is deleted, but still on eu-west-1 after 1ms";
+    let (ran, unread) = (home.fdn(&args).await, home.fdn_first_line(&args).await);
+    assert_eq!(ran.out, "deleted hello\ndeleted talking\n");
+    for ran in [ran, unread] {
+        assert_eq!(ran.exit, Exit::Timeout, "{ran:?}");
+        assert!(ran.err.contains(late), "{}", ran.err);
+    }
+    assert_eq!(deletions(&fake), 4);
+}
+
+#[tokio::test]
+async fn all_changes_are_made_though_the_reader_of_the_output_leaves() {
+    let tokens = [1, 2, 3].map(|n| format!("fdn_{n:032}"));
+    let [first, second, third] = tokens.each_ref().map(String::as_str);
+    for args in [
+        vec!["delete", "a", "b", "c", "--yes"],
+        vec!["token", "revoke", first, second, third],
+        vec!["budget", "remove", "a", "b", "c"],
+        vec!["price", "remove", "a", "b", "c"],
+        vec!["node", "remove", "a", "b", "c", "--yes"],
+    ] {
+        let fake = Fake::start(|request, _| match request.method {
+            Method::DELETE => Reply::Full(204, vec![], vec![]),
+            _ => Reply::json(&sample::nodes()),
+        })
+        .await;
+        let ran = Home::logged_in(&fake.url()).fdn_first_line(&args).await;
+        assert_eq!(ran.exit, Exit::Ok, "{args:?}: {}", ran.err);
+        assert_eq!(ran.out.lines().count(), 1, "{args:?}: {}", ran.out);
+        assert_eq!(deletions(&fake), 3, "{args:?}");
+    }
+    // A change that is refused outweighs a reader who has left.
+    let fake = Fake::start(|request, _| match request.path.as_str() {
+        "/v1/apps/c" => Reply::problem(ErrorCode::NotFound, "there is no app c"),
+        _ => Reply::Full(204, vec![], vec![]),
+    })
+    .await;
+    let args = ["delete", "a", "b", "c", "--yes"];
+    let ran = Home::logged_in(&fake.url()).fdn_first_line(&args).await;
+    assert_eq!(ran.exit, Exit::NotFound, "{ran:?}");
+}
+
+#[tokio::test]
+async fn the_tenant_of_a_new_workflow_is_sent() {
+    let fake =
+        Fake::start(|_, _| Reply::problem(ErrorCode::WorkflowInvalid, "it has no stage")).await;
+    let home = Home::logged_in(&fake.url());
+    let file = home.file("flow.yaml", "stages: []\n");
+    let file = file.as_str();
+    for (index, (args, query)) in [
+        (
+            &["deploy", "flow", file, "--tenant", "shop"][..],
+            "tenant=shop&dry_run=false",
+        ),
+        (
+            &["validate", "flow", file, "--tenant", "shop"][..],
+            "tenant=shop&dry_run=true",
+        ),
+        (&["deploy", "flow", file][..], "dry_run=false"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ran = home.fdn(&[&["workflow"][..], args].concat()).await;
+        assert_eq!(ran.exit, Exit::Usage, "{ran:?}");
+        let path = format!("/v1/apps/flow/workflow?{query}");
+        assert_eq!(fake.requests()[index].path, path);
+    }
 }
 
 #[tokio::test]

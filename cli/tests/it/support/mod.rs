@@ -212,6 +212,22 @@ impl Write for Captured {
     }
 }
 
+/// The same for a reader who leaves after the first line.
+struct FirstLine(Captured);
+
+impl Write for FirstLine {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.text().contains('\n') {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A separate home directory for one test.
 pub(crate) struct Home {
     pub(crate) folder: tempfile::TempDir,
@@ -264,10 +280,21 @@ impl Home {
 
     /// Runs a command in this process.
     pub(crate) async fn fdn(&self, args: &[&str]) -> Ran {
+        let out = Captured::default();
+        self.run(args, Box::new(out.clone()), &out).await
+    }
+
+    /// Runs a command in this process, as `fdn … | head -1` does.
+    pub(crate) async fn fdn_first_line(&self, args: &[&str]) -> Ran {
+        let out = Captured::default();
+        self.run(args, Box::new(FirstLine(out.clone())), &out).await
+    }
+
+    async fn run(&self, args: &[&str], to: Box<dyn Write + Send>, out: &Captured) -> Ran {
         let cli =
             Cli::try_parse_from(std::iter::once(&"fdn").chain(args)).expect("valid arguments");
-        let (out, err) = (Captured::default(), Captured::default());
-        let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()));
+        let err = Captured::default();
+        let mut console = Console::new(to, Box::new(err.clone()));
         let exit = fdn_cli::main_with(&cli, &self.env(), &mut console).await;
         Ran {
             exit,
