@@ -123,7 +123,7 @@ impl Published {
         self.networks.send_replace(network);
     }
 
-    /// Records whether a gateway passes its checks.
+    /// Records whether a gateway passes its checks; what is known already changes nothing.
     pub fn set_health(&self, gateway: SocketAddr, up: bool) {
         let mut gateways = self.gateways();
         let changed = if up {

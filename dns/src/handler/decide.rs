@@ -95,7 +95,8 @@ impl Responder {
         }
         let class = match verdict.body {
             Body::NxDomain | Body::Wildcard(..) => Class::Zone,
-            Body::NoData if names.is_wild(query.name()) => Class::Zone,
+            // Answers to made-up names under a wildcard, like those with its records.
+            Body::NoData | Body::Any(_) if names.is_wild(query.name()) => Class::Zone,
             Body::Refused | Body::Failure => Class::Error,
             Body::Records(..)
             | Body::Addresses { .. }

@@ -1,4 +1,5 @@
 mod revision;
+mod wildcard;
 
 use std::net::Ipv6Addr;
 use std::str::FromStr;

@@ -141,16 +141,12 @@ async fn run_checks(prober: Arc<Prober>, target: Target) {
     let mut inconclusive = 0;
     loop {
         let started = Instant::now();
-        let failure = {
+        let result = {
             // Waiting here delays a check, but never makes it fail.
             let Ok(_permit) = prober.slots.acquire().await else {
                 return;
             };
             match prober.check(&target).await {
-                Ok(load) => {
-                    prober.published.set_load(target.gateway, load);
-                    None
-                }
                 Err(Failure::TimedOut(took))
                     if prober.checks.schedule.is_inconclusive(took, inconclusive) =>
                 {
@@ -158,17 +154,21 @@ async fn run_checks(prober: Arc<Prober>, target: Target) {
                     prober.metrics.inconclusive_checks.inc();
                     continue;
                 }
-                Err(failure) => Some(failure.to_string()),
+                result => result.map_err(|failure| failure.to_string()),
             }
         };
         inconclusive = 0;
         let spread = rand::rng().random_range(0.0..1.0);
-        let (next, change, pause) = prober
-            .checks
-            .schedule
-            .after(state, failure.is_none(), spread);
+        let (next, change, pause) = prober.checks.schedule.after(state, result.is_ok(), spread);
         state = next;
-        prober.apply_change(&target, change, failure.as_deref());
+        let failure = result.as_ref().err().map(String::as_str);
+        prober.report_change(&target, change, failure);
+        // Not only if it has changed: a gateway that has left the network for a moment is published as alive again, while its checks go on if
+        // only the network after that moment was seen here.
+        prober.published.set_health(target.gateway, state.is_up());
+        if let Ok(load) = result {
+            prober.published.set_load(target.gateway, load);
+        }
         sleep_until(started + pause).await;
     }
 }
@@ -216,7 +216,7 @@ impl Prober {
         }
     }
 
-    fn apply_change(&self, target: &Target, change: Change, failure: Option<&str>) {
+    fn report_change(&self, target: &Target, change: Change, failure: Option<&str>) {
         let Target {
             cluster, gateway, ..
         } = target;
@@ -232,7 +232,6 @@ impl Prober {
             }
         };
         self.metrics.gateway(cluster, *gateway, up);
-        self.published.set_health(*gateway, up);
     }
 }
 
@@ -242,3 +241,6 @@ async fn check_connection(gateway: SocketAddr) -> Result<(), Option<String>> {
         .map(drop)
         .map_err(|cause| Some(format!("gateway: {cause}")))
 }
+
+#[cfg(test)]
+mod tests;
