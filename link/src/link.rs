@@ -174,8 +174,7 @@ impl Link {
     }
 
     async fn maintain(&self, events: mpsc::Sender<FeedEvent>) {
-        let all = self.settings.controllers.len();
-        let mut rotation = ControllerRotation::new(all);
+        let mut rotation = ControllerRotation::new(self.settings.controllers.len());
         let (mut failures, mut since) = (0_u32, Revision::NONE);
         let mut stay = false;
         loop {
@@ -185,12 +184,11 @@ impl Link {
             let Some(controller) = self.settings.controllers.get(rotation.current()) else {
                 return;
             };
+            let mut complete = false;
             let ended = match self.connect(controller).await {
                 Ok((sender, error_receiver)) => {
-                    match self
-                        .read_feed(sender, controller, &mut since, &events)
-                        .await
-                    {
+                    let progress = (&mut since, &mut complete);
+                    match self.read_feed(sender, controller, progress, &events).await {
                         Err(error) => Err(cause(error_receiver, error).await),
                         ended => ended,
                     }
@@ -198,7 +196,8 @@ impl Link {
                 Err(error) => Err(error),
             };
             self.disconnected();
-            if ended.is_ok() {
+            // One whose feed breaks before anything is complete is no better than one that cannot be reached.
+            if ended.is_ok() && complete {
                 rotation.connected();
             }
             let wait = match ended {
@@ -213,14 +212,12 @@ impl Link {
                 Ok(FeedEnd::Silent) => {
                     warn!(%controller, "the controller says nothing any more; another one is tried");
                     self.metrics.count("silent");
-                    failures = 0;
-                    self.jitter()
+                    self.pause_after_feed(complete, &mut failures)
                 }
                 Ok(FeedEnd::Broken(reason)) => {
                     warn!(%controller, %reason, "the connection to the controller ended; another one is tried");
                     self.metrics.count("ended");
-                    failures = 0;
-                    self.jitter()
+                    self.pause_after_feed(complete, &mut failures)
                 }
                 Err(LinkError::Removed) => {
                     self.metrics.count("removed");
@@ -242,7 +239,7 @@ impl Link {
                     } else {
                         debug!(%controller, %error, "a controller cannot be reached");
                     }
-                    self.pause_after(failures, all)
+                    self.pause_after(failures)
                 }
             };
             tokio::time::sleep(wait).await;
@@ -254,8 +251,20 @@ impl Link {
         moment(spread, rand::rng().random_range(0.0..1.0))
     }
 
+    /// The pause after a feed that broke or became silent, which counts as a failure unless it was `complete` up to some revision: a controller that
+    /// always breaks in the middle of its snapshot would otherwise be asked for it again and again without a pause.
+    fn pause_after_feed(&self, complete: bool, failures: &mut u32) -> Duration {
+        if complete {
+            *failures = 0;
+            return self.jitter();
+        }
+        *failures = failures.saturating_add(1);
+        self.pause_after(*failures)
+    }
+
     /// The pause after failed attempts. Every controller is tried once before the pauses grow.
-    fn pause_after(&self, failures: u32, all: usize) -> Duration {
+    fn pause_after(&self, failures: u32) -> Duration {
+        let all = self.settings.controllers.len();
         let rounds = failures / u32::try_from(all).unwrap_or(u32::MAX).max(1);
         if rounds == 0 {
             return self.jitter();
@@ -307,12 +316,12 @@ impl Link {
         Ok((sender, error_receiver))
     }
 
-    /// Reads a feed until it ends.
+    /// Reads a feed until it ends. Raises `since` to the revisions that it was complete up to, and sets `complete` if there was one.
     async fn read_feed(
         &self,
         mut sender: Sender,
         controller: &str,
-        since: &mut Revision,
+        (since, complete): (&mut Revision, &mut bool),
         events: &mpsc::Sender<FeedEvent>,
     ) -> Result<FeedEnd, LinkError> {
         let body = self.begin(&mut sender, *since).await?;
@@ -328,6 +337,7 @@ impl Link {
             snapshot: None,
             events,
             since,
+            complete,
         };
         tokio::select! {
             ended = reader.read(body) => ended,
@@ -406,6 +416,8 @@ struct FeedReader<'a> {
     snapshot: Option<(Revision, Vec<Frame>, usize)>,
     events: &'a mpsc::Sender<FeedEvent>,
     since: &'a mut Revision,
+    /// Whether the feed has been complete up to some revision.
+    complete: &'a mut bool,
 }
 
 impl FeedReader<'_> {
@@ -468,6 +480,7 @@ impl FeedReader<'_> {
                 return Ok(None);
             }
         }
+        *self.complete = true;
         // A controller that is behind the previous one does not move the revision back.
         *self.since = (*self.since).max(revision);
         let shown = i64::try_from(self.since.get()).unwrap_or(i64::MAX);
@@ -494,3 +507,6 @@ impl ControllerLink for Link {
         Ok(answer.map(boxed))
     }
 }
+
+#[cfg(test)]
+mod tests;
