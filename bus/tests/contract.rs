@@ -14,6 +14,11 @@ use fdn_testkit::{rabbitmq, wait};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionProperties};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use url::Url;
 use uuid::Uuid;
 
 const SMALL: Limits = Limits {
@@ -337,6 +342,56 @@ async fn rabbitmq_killed_and_started_again_loses_nothing_confirmed() {
     })
     .await;
     while number(&next(&mut deliveries).await) != 11 {}
+    assert!(broker.counters().reconnects >= 1);
+}
+
+/// Forwards connections to the broker at `far`, and holds back everything on them while the sender says so. Returns the port.
+async fn gate(far: String) -> (u16, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (silent, held) = watch::channel(false);
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let Ok(far) = TcpStream::connect(&far).await else {
+                continue;
+            };
+            let (near_in, near_out) = near.into_split();
+            let (far_in, far_out) = far.into_split();
+            tokio::spawn(carry(near_in, far_out, held.clone()));
+            tokio::spawn(carry(far_in, near_out, held.clone()));
+        }
+    });
+    (port, silent)
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut held: watch::Receiver<bool>) {
+    let mut piece = vec![0; 4096];
+    while let Ok(read) = from.read(&mut piece).await {
+        let is_over = held.wait_for(|silent| !*silent).await.is_err();
+        if read == 0 || is_over || to.write_all(&piece[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_becomes_silent_keeps_nobody_waiting_for_ever() {
+    let server = rabbitmq::broker().await;
+    let mut url = Url::parse(&server.url).expect("a URL");
+    let host = url.host_str().expect("a host");
+    let (port, silent) = gate(format!("{host}:{}", url.port().unwrap_or(5672))).await;
+    url.set_host(Some("127.0.0.1")).expect("a host");
+    url.set_port(Some(port)).expect("a port");
+    let broker = AmqpBroker::connect(options(url.into(), server.namespace));
+    let broker: SharedBroker = Arc::new(broker.expect("options are valid"));
+    // Connected, and not yet with a channel for publishing.
+    let dead = broker.dead_letters(Channel::Jobs).await;
+    assert_eq!(dead.expect("counted"), 0);
+    silent.send_replace(true);
+    let error = broker.check().await.expect_err("no channel is opened");
+    assert!(error.to_string().contains("is away"), "{error}");
+    silent.send_replace(false);
+    wait::until("a connection that answers", async || broker.check().await).await;
     assert!(broker.counters().reconnects >= 1);
 }
 

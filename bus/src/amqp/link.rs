@@ -20,6 +20,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for declaring what every process needs. A broker that stops answering must not keep the state locked, for everybody waits for it; new
 /// queues take two seconds to be safe.
 const DECLARE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time limit for opening a channel, which the broker does at once. Everybody waits meanwhile, as for declaring.
+const CHANNEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a failed attempt, the time during which every caller gets an error at once, without another attempt.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
@@ -28,7 +30,7 @@ pub(super) struct Link {
     name: String,
     handle: Handle,
     reconnects: AtomicU64,
-    /// Guarded by a lock that is held while connecting: callers that arrive meanwhile wait for the same attempt.
+    /// Guarded by a lock that is held while connecting and opening a channel: callers that arrive meanwhile wait for the same attempt.
     state: Mutex<State>,
 }
 
@@ -73,11 +75,7 @@ impl Link {
             return Ok(channel.clone());
         }
         self.connect(&mut state, names).await?;
-        let connection = state.connection.as_ref().ok_or(None)?;
-        let channel = connection.create_channel().await?;
-        channel
-            .confirm_select(ConfirmSelectOptions::default())
-            .await?;
+        let channel = self.open(&mut state, true).await?;
         state.publisher = Some(channel.clone());
         Ok(channel)
     }
@@ -86,8 +84,44 @@ impl Link {
     pub(super) async fn channel(&self, names: &Names) -> Result<Channel, Option<lapin::Error>> {
         let mut state = self.state.lock().await;
         self.connect(&mut state, names).await?;
-        let connection = state.connection.as_ref().ok_or(None)?;
-        Ok(connection.create_channel().await?)
+        self.open(&mut state, false).await
+    }
+
+    /// Opens a channel on the connection, in confirm mode if it `confirms`.
+    ///
+    /// The connection is not in the state until the broker has answered. So one on which the broker is silent is not used again, whether the time
+    /// limit ends the wait or the caller gives up before.
+    async fn open(
+        &self,
+        state: &mut State,
+        confirms: bool,
+    ) -> Result<Channel, Option<lapin::Error>> {
+        let connection = state.connection.take().ok_or(None)?;
+        let opening = async {
+            let channel = connection.create_channel().await?;
+            if confirms {
+                channel
+                    .confirm_select(ConfirmSelectOptions::default())
+                    .await?;
+            }
+            Ok::<_, lapin::Error>(channel)
+        };
+        let opened = tokio::time::timeout(CHANNEL_TIMEOUT, opening).await;
+        match opened {
+            Ok(opened) => {
+                state.connection = Some(connection);
+                Ok(opened?)
+            }
+            Err(_) => {
+                warn!(
+                    address = self.address(),
+                    "the broker opens no channel within {CHANNEL_TIMEOUT:?}; connecting again"
+                );
+                state.publisher = None;
+                state.failed_at = Some(Instant::now());
+                Err(None)
+            }
+        }
     }
 
     /// Declares a consumer's queue and returns a channel for the consumer.

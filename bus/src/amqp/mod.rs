@@ -25,6 +25,7 @@ use lapin::{BasicProperties, Confirmation};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use crate::{Broker, BusError, Counters, Deliveries, Limits, Subscription, channel_of};
@@ -33,6 +34,8 @@ use topology::Names;
 
 /// The time limit for a confirm, after which the connection counts as dead.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit for the number of messages in a queue.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(5);
 /// AMQP's delivery mode for a message that survives a restart of the broker.
 const PERSISTENT: u8 = 2;
 
@@ -169,25 +172,38 @@ impl Shared {
             passive: true,
             ..QueueDeclareOptions::default()
         };
-        let queue = amqp
-            .queue_declare(
-                self.names.dead(channel).into(),
-                options,
-                FieldTable::default(),
-            )
-            .await
-            .map_err(|e| self.unreachable(e))?;
-        Ok(u64::from(queue.message_count()))
+        let declare = amqp.queue_declare(
+            self.names.dead(channel).into(),
+            options,
+            FieldTable::default(),
+        );
+        // A queue may be silent although the broker answers everything else, so the connection is kept.
+        match tokio::time::timeout(COUNT_TIMEOUT, declare).await {
+            Ok(Ok(queue)) => Ok(u64::from(queue.message_count())),
+            Ok(Err(cause)) => Err(self.unreachable(cause)),
+            Err(_) => Err(self.unreachable(None)),
+        }
     }
 
-    /// Runs AMQP work on the runtime that owns the connection.
-    async fn on_runtime<T: Send + 'static>(
+    /// Like [`Self::on_runtime`], but also when the caller is gone: a publication that is not confirmed has to make its connection anew.
+    async fn on_runtime_to_the_end<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T, BusError>> + Send + 'static,
     ) -> Result<T, BusError> {
         match self.handle.spawn(work).await {
             Ok(result) => result,
-            // The task is dropped only by a runtime that is shutting down.
+            Err(_) => Err(self.unreachable(None)),
+        }
+    }
+
+    /// Runs AMQP work on the runtime that owns the connection, until it is done or the caller is gone.
+    async fn on_runtime<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T, BusError>> + Send + 'static,
+    ) -> Result<T, BusError> {
+        match AbortOnDropHandle::new(self.handle.spawn(work)).await {
+            Ok(result) => result,
+            // Whoever waits for the task has not aborted it: only a runtime that is shutting down drops it.
             Err(_) => Err(self.unreachable(None)),
         }
     }
@@ -203,7 +219,9 @@ impl Broker for AmqpBroker {
         })?;
         let (shared, envelope) = (Arc::clone(&self.shared), envelope.clone());
         self.shared
-            .on_runtime(async move { shared.publish(channel, &envelope, &payload).await })
+            .on_runtime_to_the_end(
+                async move { shared.publish(channel, &envelope, &payload).await },
+            )
             .await
     }
 
