@@ -12,13 +12,13 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::actor::{Actor, ActorParts, Command, End, Sources};
 use crate::error::ClusterError;
 use crate::head::LeaseView;
+use crate::head::keeper;
 use crate::head::lease::LeaseStore;
 use crate::host::{Host, Outcome, ScalingTask};
 use crate::identity::{Key, Member, Tag};
@@ -31,7 +31,6 @@ use crate::metrics::Metrics;
 use crate::peer::{PeerDialer, Peers};
 use crate::settings::ClusterSettings;
 use crate::status::ClusterStatus;
-use fdn_core::enrol::LeaseRequest;
 
 /// The most commands waiting for the node's task.
 const COMMANDS: usize = 256;
@@ -134,8 +133,9 @@ impl Cluster {
         let (ends, ended) = mpsc::unbounded_channel();
         let (batches, batches_receiver) = mpsc::channel(settings.global.in_flight);
         let (view, lease) = watch::channel(LeaseView::Unavailable);
+        let (fit, is_fit) = watch::channel(false);
         if let Some(store) = parts.leases.filter(|_| settings.candidate) {
-            let keeper = keep_lease(store, parts.cluster.clone(), me.node.clone(), view);
+            let keeper = keeper::keep(store, parts.cluster.clone(), me.node.clone(), is_fit, view);
             let stop = stop.clone();
             tokio::spawn(async move { stop.run_until_cancelled(keeper).await });
         }
@@ -143,6 +143,7 @@ impl Cluster {
         let (changed, changes) = watch::channel(0);
         let actor = Actor::new(ActorParts {
             changed,
+            fit,
             cluster: parts.cluster,
             me,
             settings,
@@ -310,46 +311,4 @@ fn delay(settings: &ClusterSettings) -> Result<Option<DelayLine>, ClusterError> 
     let started = DelayLine::start(delay);
     let started = started.map_err(|error| ClusterError::Settings(error.to_string()));
     started.map(Some)
-}
-
-/// The duration for which the lease on being the head is requested.
-const LEASE: Duration = Duration::from_secs(5);
-
-/// Requests the lease again and again, and publishes its state.
-async fn keep_lease(
-    store: Arc<dyn LeaseStore>,
-    cluster: ClusterId,
-    node: NodeId,
-    view: watch::Sender<LeaseView>,
-) {
-    let mut request = LeaseRequest {
-        node,
-        epoch: None,
-        ttl_ms: u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX),
-    };
-    // The answer speaks of the store's state at some time after the request was sent.
-    let mut answered = Instant::now();
-    let pause = LEASE / 4;
-    loop {
-        let sent = Instant::now();
-        match tokio::time::timeout(pause, store.acquire(&cluster, &request)).await {
-            Ok(Ok(lease)) => {
-                answered = sent;
-                let is_mine = lease.holder == request.node
-                    && request.epoch.is_none_or(|epoch| epoch == lease.epoch);
-                request.epoch = is_mine.then_some(lease.epoch);
-                view.send_replace(if is_mine {
-                    LeaseView::Mine
-                } else {
-                    LeaseView::Others
-                });
-            }
-            Ok(Err(error)) => debug!(%error, "the lease of the head"),
-            Err(_) => debug!("the store of the head's lease did not answer in time"),
-        }
-        tokio::time::sleep(pause).await;
-        if answered.elapsed() > LEASE {
-            view.send_replace(LeaseView::Unavailable);
-        }
-    }
 }

@@ -61,7 +61,7 @@ pub struct ClusterSettings {
     pub advertise: Option<SocketAddr>,
     /// Nodes to ask for admission. With none, or only this node's own address, it is the first node of its cluster.
     pub seeds: Vec<SocketAddr>,
-    /// Whether this node founds a cluster when no seed answers within `timing.found_after`: for one of the seeds.
+    /// Whether this node founds a cluster when no seed answers within `timing.found_after`, not even with a refusal: for one of the seeds.
     pub founder: bool,
     /// How room for an instance is found.
     pub mode: Mode,

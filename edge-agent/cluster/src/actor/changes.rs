@@ -160,17 +160,20 @@ impl<H: Host> Actor<H> {
     }
 
     /// Makes a fresh start after the others have given this node up or refused it as it is: it joins again as the next incarnation. Its
-    /// instances keep running; its scheduler starts without memory.
+    /// instances keep running; its scheduler starts without memory. It still drains if it did: the host says so only when that changes.
     pub(super) fn rejoin(&mut self) {
         warn!(node = %self.me.node, key = %self.me.key, "the cluster has given this node up; it joins anew");
         self.metrics.rejoins.inc();
         let old = self.index;
         self.directory.remove(self.now, self.me.key);
+        let was_draining = self.members.is_draining(self.me.key);
         self.renew_key();
         self.joining_since = self.now;
         let timing = self.settings.membership();
         self.members = Membership::new(self.now, self.me.clone(), timing, false);
+        self.members.set_draining(was_draining, &mut self.changes);
         self.acts_until = Millis::ZERO;
+        self.had_majority = None;
         self.election.rejoin(self.now, &mut self.election_actions);
         self.hand_over();
         self.streams.drop_all();

@@ -197,11 +197,18 @@ impl Streams {
         attempts.not_before = Some(Instant::now() + pause);
     }
 
-    /// Resets the back-off of an address after a successful connection.
+    /// Resets the back-off of an address where a member has answered. That a stream was opened is not enough: a node that refuses this one
+    /// opens streams, too, and would be asked again and again without a pause.
     pub(super) fn reset_backoff(&mut self, address: SocketAddr) {
         if let Some(attempts) = self.dials.get_mut(&address) {
             attempts.failed = 0;
         }
+    }
+
+    /// Before when no further attempt is made.
+    #[cfg(test)]
+    pub(super) fn next_attempt(&self, address: SocketAddr) -> Option<Instant> {
+        self.dials.get(&address)?.not_before
     }
 
     /// Forgets addresses that are no longer wanted.

@@ -17,7 +17,6 @@ impl<H: Host> Actor<H> {
     /// Handles a new stream on which the other side has identified itself.
     pub(super) fn on_opened(&mut self, opened: Opened) {
         let member = opened.member.clone();
-        self.streams.reset_backoff(member.address);
         if member.node == self.me.node {
             // This node's own address among the seeds, or another process under its name.
             opened.closer.cancel();
@@ -71,6 +70,11 @@ impl<H: Host> Actor<H> {
                 // The refusal may still have shown that an earlier process of that name is over.
                 self.apply_changes();
                 debug!(node = %member.node, %refusal, joined, "a node was not admitted");
+                if joined && refusal == Refusal::Condemned {
+                    // From the list it learns that it was given up. An earlier release ends the stream at the refusal, before it could ask for it.
+                    let all = convert::encode_gossip(&self.members.gossip());
+                    self.streams.send(key.tag, Body::Members(all));
+                }
                 self.streams
                     .send(key.tag, Body::Rejected(rejection(refusal)));
                 self.streams.flush();
@@ -127,8 +131,25 @@ impl<H: Host> Actor<H> {
 
     pub(super) fn on_rejected(&mut self, from: Key, rejected: &proto::Rejected) {
         debug!(%from, reason = rejected.reason, "not admitted");
-        if !self.members.is_joined() && rejected.renew {
-            self.rejoin();
+        let is_joined = self.members.is_joined();
+        if is_joined && self.members.get(from).is_some() {
+            // Whether the others have given this node up is in the list that answers its next ping: it must not end the stream before.
+            return;
+        }
+        if self.streams.key(from.tag) != Some(from) {
+            // The stream was given up at an earlier message of the same frame, such as that list: what is refused is the incarnation before.
+            return;
+        }
+        // A member of another cluster keeps what it has; streams are opened anew until one of the two takes the other in.
+        if !is_joined {
+            if rejected.renew {
+                self.rejoin();
+            }
+            // Whoever refuses is a member of a cluster: there is one to join, so none is to be founded until the next attempts have failed too. The
+            // next one comes this late at most.
+            let timing = &self.settings.timing;
+            let longest = timing.reconnect_most.as_duration() + timing.connect.as_duration();
+            self.joining_since = self.now + crate::clock::millis(longest);
         }
         self.streams.drop_link(from.tag);
     }
@@ -232,6 +253,9 @@ impl<H: Host> Actor<H> {
         let answer = (sent, granted);
         self.members
             .on_ack(self.now, from, answer, opinions, &mut self.changes);
+        if granted && let Some(member) = self.members.get(from) {
+            self.streams.reset_backoff(member.address);
+        }
         // That sorts all leases, so it is not done for each answer: the next tick takes the new leases into account, and until then the value
         // is earlier than the truth.
         if !self.acts() || !opinions.condemned.is_empty() {
@@ -304,6 +328,7 @@ impl<H: Host> Actor<H> {
         self.members.tick(self.now, &mut self.changes);
         self.apply_changes();
         self.acts_until = self.members.acts_until();
+        self.tell_fitness();
         self.connect_to_members();
         if self.members.is_joined() {
             self.election.tick(
@@ -319,6 +344,20 @@ impl<H: Host> Actor<H> {
             }
         }
         self.update_gauges();
+    }
+
+    /// Tells whether this node could be the head. A majority that was lost a moment ago may be back in the next: a second member that has just
+    /// joined the first one, for example, has not granted it anything yet.
+    fn tell_fitness(&mut self) {
+        if self.acts() {
+            self.had_majority = Some(self.now);
+        }
+        let lease = crate::clock::millis(self.settings.timing.lease.as_duration());
+        let is_fit = self.members.is_joined()
+            && !self.members.is_draining(self.me.key)
+            && self.had_majority.is_some_and(|at| self.now < at + lease);
+        self.fit
+            .send_if_modified(|fit| std::mem::replace(fit, is_fit) != is_fit);
     }
 
     /// Connects to the nodes to which this node should be connected.

@@ -97,6 +97,8 @@ pub(crate) struct ActorParts<H> {
     pub(crate) rng: ChaCha8Rng,
     /// Counts changes of the members, for subscribers.
     pub(crate) changed: watch::Sender<u64>,
+    /// Tells whether this node could be the head, for what keeps the lease.
+    pub(crate) fit: watch::Sender<bool>,
 }
 
 /// The node's task.
@@ -109,11 +111,14 @@ pub(crate) struct Actor<H> {
     host: H,
     rng: ChaCha8Rng,
     changed: watch::Sender<u64>,
+    fit: watch::Sender<bool>,
     me: Member,
     index: NodeIndex,
     members: Membership,
     /// The time until which most members let this node act; updated after changes and at ticks, so it may be earlier than the truth.
     acts_until: Millis,
+    /// The last tick at which this incarnation had a majority.
+    had_majority: Option<Millis>,
     election: Election,
     lease: LeaseView,
     directory: Directory,
@@ -167,6 +172,7 @@ impl<H: Host> Actor<H> {
             batches,
             rng,
             changed,
+            fit,
         } = parts;
         let clock = Clock::default();
         let now = clock.now();
@@ -192,6 +198,7 @@ impl<H: Host> Actor<H> {
             } else {
                 Millis::ZERO
             },
+            had_majority: None,
             election: Election::new(now, millis(settings.timing.election.as_duration())),
             lease: LeaseView::Unavailable,
             directory,
@@ -227,6 +234,7 @@ impl<H: Host> Actor<H> {
             host,
             rng,
             changed,
+            fit,
             me,
             index,
         })

@@ -6,7 +6,8 @@
 //! for an epoch above all that it has seen (like terms in Raft: Ongaro and Ousterhout, USENIX ATC 2014, section 5.2). So there is
 //! at most one head per epoch. Who stands for election is not left to chance: while the controller answers, it is the candidate to whom
 //! its store has given the lease ([`lease::LeaseStore`]); while it is away, the candidate with the smallest name among those that were
-//! heard of lately. A vote is refused while the voter still trusts another head, unless the candidate has the store's lease.
+//! heard of lately. A vote is refused while the voter still trusts another head, unless the candidate has the store's lease. A node that cannot be
+//! the head, because it drains or most members no longer let it act, lets the lease go.
 //!
 //! **Two heads.** A head that was cut off may not know that there is another. It has no majority and decides nothing
 //! ([`crate::membership`]), and what it sent before is rejected by epoch: nodes accept only placements of the highest epoch that they know.
@@ -14,6 +15,7 @@
 //!
 //! **Complexity.** O(n) for n members per tick and per vote.
 
+pub(crate) mod keeper;
 pub mod lease;
 #[cfg(test)]
 mod tests;
@@ -46,12 +48,12 @@ impl Epoch {
 /// The state of the lease in the controller's store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeaseView {
-    /// There is no store, or it has not answered for longer than a lease lasts.
+    /// There is no store, or for longer than a lease lasts it has not answered or was not asked.
     #[default]
     Unavailable,
     /// This node holds the lease.
     Mine,
-    /// Another node holds it, or did a moment ago.
+    /// Another node holds it, or did a moment ago; or this node has let it go.
     Others,
 }
 
