@@ -9,6 +9,7 @@ use fdn_core::{AppName, ErrorCode, HostName, StageName};
 use fdn_scheduling::run::{Failure, FailureKind};
 use http::{HeaderMap, Method, StatusCode, Uri};
 
+use super::budget::{Budget, Held};
 use crate::gateway::head::Ids;
 
 /// A call of a stage, ready to be sent to the function.
@@ -40,12 +41,12 @@ pub struct StageCall {
     pub ids: Ids,
     /// The time left for this attempt.
     pub left: Duration,
-    /// The largest accepted output, in bytes.
-    pub max_output: usize,
+    /// From which its output is taken.
+    pub budget: Budget,
 }
 
 /// The output of a stage.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Output {
     /// The function's status code.
     pub status: StatusCode,
@@ -53,6 +54,8 @@ pub struct Output {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// What the body takes of the run's budget.
+    pub held: Held,
 }
 
 impl Output {
@@ -163,6 +166,7 @@ mod tests {
             status: StatusCode::from_u16(status).expect("status"),
             headers,
             body: Bytes::from_static(body.as_bytes()),
+            held: Budget::new(0).nothing(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use fdn_cluster::peer::{HEAD_MAX, UntilClosed};
 use fdn_cluster::tls::{TlsSource, identity};
 use fdn_core::ClusterId;
@@ -19,7 +19,7 @@ use fdn_service::CancellationToken;
 use fdn_service::pki::Facts;
 use fdn_service::secret::Secret;
 use http::{HeaderValue, Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -32,8 +32,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tracing::debug;
 
+use super::budget::{Budget, too_large};
 use super::call::{Output, StageCall};
-use super::here::too_large;
 use super::wire::{self, Announced};
 use crate::error::Error;
 use crate::fleet::Fleet;
@@ -135,7 +135,7 @@ impl StageClient {
         for address in self.in_order(cluster, first) {
             let request = wire::request(&call)?;
             last = match self.send_to(cluster, address, request).await {
-                Ok(response) => match output(cluster, response, call.max_output).await {
+                Ok(response) => match output(cluster, response, &call.budget).await {
                     Err(failure) if failure.kind == FailureKind::NotStarted => failure,
                     settled => return settled,
                 },
@@ -327,13 +327,13 @@ impl StageClient {
     }
 }
 
-/// Reads a gateway's response to a stage call; the body may have `limit` bytes.
+/// Reads a gateway's response to a stage call. Each piece of the body is taken from `budget` as it arrives.
 async fn output(
     cluster: &ClusterId,
     response: Response<Incoming>,
-    limit: usize,
+    budget: &Budget,
 ) -> Result<Output, Failure> {
-    let (mut parts, body) = response.into_parts();
+    let (mut parts, mut body) = response.into_parts();
     let outcome = parts.headers.remove(wire::OUTCOME);
     let reason = parts.headers.remove(wire::REASON);
     if outcome.as_ref() != Some(&wire::ANSWERED) {
@@ -344,17 +344,26 @@ async fn output(
         let told = text(reason).unwrap_or_else(|| format!("it answered {}", parts.status));
         return Err(Failure::new(kind, format!("cluster {cluster}: {told}")));
     }
-    let whole = Limited::new(body, limit).collect().await.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            return too_large(limit);
+    let (mut whole, mut held) = (BytesMut::new(), budget.nothing());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            let told = format!("cluster {cluster}: its answer broke off: {error}");
+            Failure::new(FailureKind::Lost, told)
+        })?;
+        // Trailers say nothing here.
+        let Ok(piece) = frame.into_data() else {
+            continue;
+        };
+        if !held.grow(piece.len()) {
+            return Err(too_large("output", held.most()));
         }
-        let told = format!("cluster {cluster}: its answer broke off: {error}");
-        Failure::new(FailureKind::Lost, told)
-    })?;
+        whole.extend_from_slice(&piece);
+    }
     let output = Output {
         status: parts.status,
         headers: parts.headers,
-        body: whole.to_bytes(),
+        body: whole.freeze(),
+        held,
     };
     output.check_status()
 }

@@ -10,6 +10,7 @@ use fdn_core::{ErrorCode, Revision};
 use fdn_scheduling::run::{Failure, FailureKind};
 use http::{HeaderMap, StatusCode};
 
+use super::budget::{Budget, Held, too_large};
 use super::call::{Output, StageCall, failure_of};
 use crate::apps::StageServing;
 use crate::gateway::body::GatewayBody;
@@ -58,7 +59,7 @@ pub(super) async fn call(
             headers.append(name, value);
         }
     }
-    let body = whole(response.into_body(), call.max_output).await?;
+    let (body, held) = whole(response.into_body(), &call.budget).await?;
     if let Some(code) = own {
         let problem: Option<fdn_core::Problem> = serde_json::from_slice(&body).ok();
         if let Some(problem) = problem.filter(|problem| problem.code == code) {
@@ -69,12 +70,13 @@ pub(super) async fn call(
         status,
         headers,
         body,
+        held,
     };
     output.check_status()
 }
 
-/// Collects a body of at most `limit` bytes, once its call is recorded.
-pub(super) async fn whole(mut body: GatewayBody, limit: usize) -> Result<Bytes, Failure> {
+/// Collects a body, once its call is recorded. Each piece is taken from `budget` as it arrives.
+async fn whole(mut body: GatewayBody, budget: &Budget) -> Result<(Bytes, Held), Failure> {
     let lost = || {
         Failure::new(
             FailureKind::Lost,
@@ -88,16 +90,24 @@ pub(super) async fn whole(mut body: GatewayBody, limit: usize) -> Result<Bytes, 
         return Err(lost());
     }
     let mut body = match body.try_into_bytes() {
-        Ok(bytes) if bytes.len() > limit => return Err(too_large(limit)),
-        Ok(bytes) => return Ok(bytes),
+        Ok(bytes) => {
+            return match budget.take(bytes.len()) {
+                Some(held) => Ok((bytes, held)),
+                None => Err(too_large("output", budget.left())),
+            };
+        }
         Err(body) => body,
     };
-    let mut all = BytesMut::new();
+    let (mut all, mut held) = (BytesMut::new(), budget.nothing());
     loop {
         match poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
-            None => return Ok(all.freeze()),
-            Some(Ok(piece)) if all.len() + piece.len() > limit => return Err(too_large(limit)),
-            Some(Ok(piece)) => all.extend_from_slice(&piece),
+            None => return Ok((all.freeze(), held)),
+            Some(Ok(piece)) => {
+                if !held.grow(piece.len()) {
+                    return Err(too_large("output", held.most()));
+                }
+                all.extend_from_slice(&piece);
+            }
             Some(Err(error)) => {
                 return Err(Failure::new(
                     FailureKind::Lost,
@@ -108,11 +118,20 @@ pub(super) async fn whole(mut body: GatewayBody, limit: usize) -> Result<Bytes, 
     }
 }
 
-/// The failure of an output larger than what the run may still keep.
-pub(super) fn too_large(limit: usize) -> Failure {
-    let told = format!(
-        "{}: its output is larger than the {limit} bytes that the run may still keep",
-        ErrorCode::WorkflowTooLarge
-    );
-    Failure::new(FailureKind::Refused, told)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn outputs_are_taken_from_one_budget_until_they_are_dropped() {
+        let budget = Budget::new(1 << 20);
+        let output = || GatewayBody::full(Bytes::from(vec![1_u8; 600 << 10]));
+        let first = whole(output(), &budget).await.expect("there is room");
+        let failure = whole(output(), &budget).await.expect_err("no room");
+        assert_eq!(failure, too_large("output", 424 << 10));
+        assert_eq!((first.0.len(), budget.left()), (600 << 10, 424 << 10));
+        drop(first);
+        whole(output(), &budget).await.expect("there is room again");
+        assert_eq!(budget.left(), 1 << 20);
+    }
 }

@@ -25,9 +25,10 @@ use tracing::{debug, info};
 
 use self::accounting::RunAccounting;
 use super::answer;
+use super::budget::Budget;
 use super::call::{Output, StageCall};
 use super::here;
-use super::inputs::{Parent, compose_input, problem};
+use super::inputs::{Parent, SharedInputs, add_parents, problem};
 use super::prewarm::Prewarming;
 use super::run_changes::{RecordedRun, begun};
 use crate::apps::{StageServing, Staged};
@@ -66,6 +67,9 @@ struct Lead<'a> {
     body: Bytes,
     run: Run,
     outputs: Vec<Option<Output>>,
+    inputs: SharedInputs,
+    /// What the run may keep besides the request.
+    budget: Budget,
     ran: Vec<Option<ClusterId>>,
     calls: FuturesUnordered<LocalBoxFuture<'a, Ended>>,
     aborts: BTreeMap<(usize, u32), AbortHandle>,
@@ -118,11 +122,14 @@ impl Gateway {
             }),
             _permit: permit,
         };
-        accounting.keep(i64::try_from(body.len()).unwrap_or(i64::MAX));
+        accounting.keep(body.len());
         let busy = route.metrics.running();
         let deadline = time.saturating_sub(caller.arrived.elapsed());
         let (run, first) = Run::new(plans(self, staged, caller), deadline);
         let (stages, begun) = (staged.stages.len(), Instant::now());
+        // The request is kept as long as the run is.
+        let data = workflows.settings.run_data.as_usize();
+        let budget = Budget::new(data.saturating_sub(body.len()));
         let lead = Lead {
             prewarming: Prewarming::new(self, staged, begun),
             begun,
@@ -132,7 +139,9 @@ impl Gateway {
             caller,
             body,
             run,
-            outputs: vec![None; stages],
+            outputs: (0..stages).map(|_| None).collect(),
+            inputs: SharedInputs::default(),
+            budget,
             ran: vec![None; stages],
             calls: FuturesUnordered::new(),
             aborts: BTreeMap::new(),
@@ -191,6 +200,9 @@ impl Lead<'_> {
                     return self.answer(outcome);
                 }
             }
+            let data = self.gateway.workflows.settings.run_data.as_usize();
+            self.accounting
+                .keep(data.saturating_sub(self.budget.left()));
             self.prewarming.advance(&self.run);
             let due = [self.run.next_due(), self.prewarming.next_due()];
             let due = due.into_iter().flatten().min().unwrap_or(Duration::MAX);
@@ -211,6 +223,13 @@ impl Lead<'_> {
                 () = tokio::time::sleep_until(until) => Event::Tick,
             };
             actions = self.run.apply(event, begun.elapsed());
+            let (parents, run) = (&self.staged.parents, &self.run);
+            // A stage that has not ended may need its input for another attempt.
+            let needs =
+                |stage: usize, of: &[usize]| parents[stage] == of && run.settled(stage).is_none();
+            let stages = parents.len();
+            self.inputs
+                .retain(|of| (0..stages).any(|stage| needs(stage, of)));
         }
     }
 
@@ -226,21 +245,9 @@ impl Lead<'_> {
         let name = &self.staged.stages[stage].name;
         match ended {
             Err(Aborted) => None,
-            Ok(Ok(output)) if output.body.len() > self.room() => {
-                let failure = here::too_large(self.room());
-                self.count(stage, kind(failure.kind));
-                self.accounting.run.failed(stage, attempt, &failure);
-                Some(Event::Failed {
-                    stage,
-                    attempt,
-                    failure,
-                })
-            }
             Ok(Ok(output)) => {
                 self.staged.stages[stage].stats.put_out(output.body.len());
                 self.prewarming.done(stage);
-                self.accounting
-                    .keep(i64::try_from(output.body.len()).unwrap_or(i64::MAX));
                 // A gateway of another cluster adds its node; on this node, the field could only be the function's own.
                 let node = output
                     .headers
@@ -302,35 +309,24 @@ impl Lead<'_> {
                 None
             }
             Action::Forget { stage } => {
-                if let Some(output) = self.outputs[stage].take() {
-                    self.accounting
-                        .keep(-i64::try_from(output.body.len()).unwrap_or(i64::MAX));
-                }
+                self.outputs[stage] = None;
                 None
             }
             Action::Finish(outcome) => Some(outcome),
         }
     }
 
-    /// The number of bytes that the run may still keep.
-    fn room(&self) -> usize {
-        let kept: usize = self
-            .outputs
-            .iter()
-            .flatten()
-            .map(|output| output.body.len())
-            .sum();
-        let limit = self.gateway.workflows.settings.run_data.as_usize();
-        limit.saturating_sub(kept + self.body.len())
-    }
-
+    /// Composes a call.
+    ///
+    /// # Errors
+    /// When its input is larger than what the run may still keep.
     fn call(
-        &self,
+        &mut self,
         stage: usize,
         attempt: u32,
         inputs: &[(usize, fdn_scheduling::run::Settled)],
         left: Duration,
-    ) -> StageCall {
+    ) -> Result<StageCall, Failure> {
         let serving = &self.staged.stages[stage];
         let rules = self.staged.run.rules_of(&serving.name);
         let caller = self.caller;
@@ -360,7 +356,13 @@ impl Lead<'_> {
                         .map(|f| (f, self.run.attempts(*parent))),
                 })
                 .collect();
-            compose_input(&parents, &mut headers)
+            add_parents(&parents, &mut headers);
+            let of = &self.staged.parents[stage];
+            let input = self.inputs.of(of, &parents, &self.budget)?;
+            if let Some(kind) = input.kind {
+                headers.insert(http::header::CONTENT_TYPE, kind);
+            }
+            input.body
         };
         let mut set = |name: &'static str, value: String| {
             if let Ok(value) = HeaderValue::from_str(&value) {
@@ -381,7 +383,7 @@ impl Lead<'_> {
             .or(target.filter(|_| is_entry))
             .unwrap_or("/");
         let method = caller.head.method.as_str().as_bytes();
-        StageCall {
+        Ok(StageCall {
             app: self.staged.app.clone(),
             host: self.staged.host.clone(),
             stage: serving.name.clone(),
@@ -401,8 +403,8 @@ impl Lead<'_> {
                 trace: caller.ids.trace.child(rand::random()),
             },
             left,
-            max_output: self.room(),
-        }
+            budget: self.budget.clone(),
+        })
     }
 
     fn answer(mut self, outcome: RunOutcome) -> Response<GatewayBody> {
@@ -470,16 +472,24 @@ impl Lead<'_> {
 }
 
 impl<'a> Lead<'a> {
-    fn start(&mut self, stage: usize, attempt: u32, cluster: ClusterId, call: StageCall) {
+    /// Starts an attempt; one whose call could not be composed fails at once.
+    fn start(
+        &mut self,
+        stage: usize,
+        attempt: u32,
+        cluster: ClusterId,
+        call: Result<StageCall, Failure>,
+    ) {
         let (gateway, revision) = (self.gateway, self.route.revision);
         let serving: &'a StageServing = &self.staged.stages[stage];
         let announced_to = self.prewarming.calls(stage);
         self.ran[stage] = Some(cluster.clone());
         self.accounting.run.begun(stage, attempt, cluster.clone());
-        if let Some(spans) = &mut self.accounting.spans {
+        if let (Some(spans), Ok(call)) = (&mut self.accounting.spans, &call) {
             spans.begun(stage, attempt, call.ids.trace.clone());
         }
         let (calling, abort) = abortable(async move {
+            let call = call?;
             // Another node of this cluster may run what this one cannot.
             let is_here = serving.deployed.is_some() || gateway.workflows.client.is_none();
             if cluster == gateway.workflows.cluster && is_here {

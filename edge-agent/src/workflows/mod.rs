@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `lead` performs the actions of the state machine and keeps the outputs that are still needed; `call` is one call of one stage, wherever it
-//! runs; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` answers it there. Each stage call is
-//! admitted, measured, recorded and logged exactly as a call of a plain function.
+//! runs; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` answers it there. `budget` bounds what a
+//! run keeps. Each stage call is admitted, measured, recorded and logged exactly as a call of a plain function.
 //!
 //! Calls of later stages are announced ahead of time (`prewarm`), so that their instances start while earlier stages still run.
 //!
@@ -16,6 +16,7 @@
 //! On the same listener, `controllers` answers controllers and lets them call apps.
 
 mod answer;
+mod budget;
 pub mod call;
 mod client;
 mod controllers;

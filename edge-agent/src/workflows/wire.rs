@@ -271,6 +271,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
     use crate::gateway::head::Ids;
+    use crate::workflows::budget::Budget;
 
     fn call() -> StageCall {
         let mut headers = HeaderMap::new();
@@ -290,7 +291,7 @@ mod tests {
             client: Bytes::from_static(b"192.0.2.1"),
             ids: Ids::of(&actix_http::header::HeaderMap::new()),
             left: Duration::from_millis(1500),
-            max_output: 10,
+            budget: Budget::new(10),
         }
     }
 

@@ -23,9 +23,11 @@ pub(super) struct RunAccounting {
 }
 
 impl RunAccounting {
-    pub(super) fn keep(&mut self, bytes: i64) {
-        self.kept += bytes;
-        self.metrics.kept.add(bytes);
+    /// Records how many bytes the run keeps now.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.metrics.kept.add(bytes - self.kept);
+        self.kept = bytes;
     }
 
     /// Records the end of an attempt.
