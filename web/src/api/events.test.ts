@@ -45,17 +45,19 @@ class Page extends EventTarget {
 let page = new Page();
 let told: number[] = [];
 const missed = vi.fn<() => void>();
+const session = vi.fn<() => Promise<boolean>>();
 const newest = (): Source => {
   const source = Source.all.at(-1);
   if (source === undefined) throw new Error("no stream was begun");
   return source;
 };
-const begin = () => connect((event: NetworkEvent) => told.push(event.id), () => undefined, missed, () => undefined);
+const begin = () => connect((event: NetworkEvent) => told.push(event.id), () => undefined, missed, () => undefined, session);
 
 beforeEach(() => {
   vi.useFakeTimers();
   [Source.all, page, told] = [[], new Page(), []];
   missed.mockReset();
+  session.mockReset().mockResolvedValue(true);
   vi.stubGlobal("EventSource", Source);
   vi.stubGlobal("document", page);
   vi.stubGlobal("window", globalThis);
@@ -66,13 +68,13 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-it("goes on behind the last event when the browser has given a stream up", () => {
+it("goes on behind the last event when the browser has given a stream up", async () => {
   begin();
   newest().opens();
   newest().says("app", "41");
   newest().says("ready", "42");
   newest().fails(Source.CLOSED);
-  vi.runOnlyPendingTimers();
+  await vi.runOnlyPendingTimersAsync();
   expect(Source.all.map(({ url }) => url)).toEqual(["/v1/events?figures=true", "/v1/events?figures=true&after=42"]);
   newest().opens();
   newest().says("app", "43");
@@ -80,7 +82,7 @@ it("goes on behind the last event when the browser has given a stream up", () =>
   expect(missed).not.toHaveBeenCalled();
 });
 
-it("takes all as missed when there is no event to go on behind", () => {
+it("takes all as missed when there is no event to go on behind", async () => {
   begin();
   newest().opens();
   expect(missed).not.toHaveBeenCalled();
@@ -89,13 +91,13 @@ it("takes all as missed when there is no event to go on behind", () => {
   newest().opens();
   expect(missed).toHaveBeenCalledTimes(1);
   newest().fails(Source.CLOSED);
-  vi.runOnlyPendingTimers();
+  await vi.runOnlyPendingTimersAsync();
   expect(Source.all).toHaveLength(2);
   newest().opens();
   expect(missed).toHaveBeenCalledTimes(2);
 });
 
-it("holds no connection while nobody sees the page", () => {
+it("holds no connection while nobody sees the page", async () => {
   page.visibilityState = "hidden";
   const end = begin();
   expect(Source.all).toHaveLength(0);
@@ -110,19 +112,72 @@ it("holds no connection while nobody sees the page", () => {
   expect(newest().url).toContain("&after=7");
   newest().fails(Source.CLOSED);
   page.becomes("hidden");
-  vi.runOnlyPendingTimers();
+  await vi.runOnlyPendingTimersAsync();
   expect(Source.all).toHaveLength(2);
   end();
   page.becomes("visible");
   expect(Source.all).toHaveLength(2);
 });
 
-it("takes all as missed when the first stream comes late", () => {
+it("takes all as missed when the first stream comes late", async () => {
   begin();
   newest().fails(Source.CLOSED);
-  vi.runOnlyPendingTimers();
+  await vi.runOnlyPendingTimersAsync();
   newest().opens();
   expect(missed).toHaveBeenCalledTimes(1);
+});
+
+it("opens no stream where the session has ended", async () => {
+  begin();
+  newest().opens();
+  session.mockResolvedValue(false);
+  newest().fails(Source.CLOSED);
+  expect(session).not.toHaveBeenCalled();
+  await vi.advanceTimersByTimeAsync(300_000);
+  expect(session).toHaveBeenCalledTimes(1);
+  expect(Source.all).toHaveLength(1);
+  // Seen again, it asks again: somebody may have signed in in another tab.
+  for (const there of [false, true]) {
+    session.mockResolvedValue(there);
+    page.becomes("hidden");
+    page.becomes("visible");
+    await vi.advanceTimersByTimeAsync(0);
+    expect(Source.all).toHaveLength(there ? 2 : 1);
+  }
+  expect(session).toHaveBeenCalledTimes(3);
+  // A stream that opens needs no question when the page is seen again.
+  newest().opens();
+  page.becomes("hidden");
+  page.becomes("visible");
+  expect(Source.all).toHaveLength(3);
+  expect(session).toHaveBeenCalledTimes(3);
+});
+
+it("asks for the session again as long as nobody answers", async () => {
+  begin();
+  session.mockRejectedValueOnce(new Error("no answer"));
+  newest().fails(Source.CLOSED);
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(session).toHaveBeenCalledTimes(1);
+  expect(Source.all).toHaveLength(1);
+  await vi.advanceTimersByTimeAsync(2000);
+  expect(session).toHaveBeenCalledTimes(2);
+  expect(Source.all).toHaveLength(2);
+});
+
+it("opens nothing for an answer that comes when it has ended", async () => {
+  const end = begin();
+  let answer: (there: boolean) => void = () => undefined;
+  session.mockReturnValue(new Promise((resolve) => {
+    answer = resolve;
+  }));
+  newest().fails(Source.CLOSED);
+  await vi.advanceTimersByTimeAsync(1000);
+  end();
+  answer(true);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(session).toHaveBeenCalledTimes(1);
+  expect(Source.all).toHaveLength(1);
 });
 
 it("asks anew once for all events that come together", () => {

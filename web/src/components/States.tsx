@@ -111,6 +111,22 @@ export function Notice({ tone = "info", children }: { tone?: "info" | "good" | "
   );
 }
 
+/** Another version was deployed while changes were made to the one before: which of the two counts is for the person to say. */
+export function Meanwhile({ version, keep, children, onLoad, onKeep }: {
+  version: number;
+  /** What the button says that keeps the changes. */
+  keep: string;
+  /** What the changes are based on. */
+  children: ReactNode;
+  onLoad: () => void;
+  onKeep: () => void;
+}) {
+  return (
+    <Notice tone="warn">Version {version} was deployed meanwhile. {children}{" "}
+      <Button small onClick={onLoad}>Load version {version}</Button> <Button small onClick={onKeep}>{keep}</Button></Notice>
+  );
+}
+
 /** What a query gave, or the state it is in. Data that is there stays while a later request fails; the failure is shown above it. */
 export function Loaded<T>({ query, children, empty, isEmpty, lines }: {
   query: UseQueryResult<T>;

@@ -3,6 +3,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, body } from "@/api/client";
+import { rollBack, wayBack } from "@/api/rollback";
 import { Button, Confirm, Copyable, Icon, Loaded, PageHead, TabLinks, useToast, useToastError } from "@/components";
 import { count } from "@/format";
 import { Readiness } from "../parts";
@@ -51,7 +52,7 @@ function Actions({ app, tag }: { app: AppDetail; tag: string | null }) {
   };
   return (
     <>
-      <RollBack app={app} />
+      <RollBack app={app} tag={tag} />
       <Link className="button primary" to="/functions/new" search={{ app: app.app }}><Icon name="upload" />New version</Link>
       <Button kind="danger" icon="trash" aria-label={`Delete ${app.app}`} onClick={() => setDeleting(true)} />
       {deleting && (
@@ -64,26 +65,49 @@ function Actions({ app, tag }: { app: AppDetail; tag: string | null }) {
 }
 
 /** Back to the version that was current before; the toast takes that back again. */
-function RollBack({ app }: { app: AppDetail }) {
+function RollBack({ app, tag }: { app: AppDetail; tag: string | null }) {
   const back = useRollBack(app.app);
   if (app.versions.length < 2) return null;
-  return <Button icon="undo" busy={back.isPending} onClick={() => back.mutate({ from: app.version, to: null })}>Roll back</Button>;
+  return <Button icon="undo" busy={back.isPending} onClick={() => back.mutate({ from: app.version, to: null, tag })}>Roll back</Button>;
 }
 
-/** Makes another version current. `to` absent is the one before. */
+interface Way {
+  from: number;
+  /** `null` is the version that was current before. */
+  to: number | null;
+  /** Of the app as it was shown with `from`. */
+  tag: string | null;
+}
+
+/** Makes another version current, unless somebody else has meanwhile. */
 export function useRollBack(app: string) {
   const queries = useQueryClient();
   const say = useToast();
   const failed = useToastError();
-  const go = async (version: number | null) => {
-    const answer = await body(api.POST("/v1/apps/{app}/rollback", { params: { path: { app } }, body: { version } }));
+  const anew = async () => {
     await queries.invalidateQueries({ queryKey: ["app", app] });
     await queries.invalidateQueries({ queryKey: ["apps"] });
-    return answer;
   };
   return useMutation({
-    mutationFn: ({ to }: { from: number; to: number | null }) => go(to),
-    onSuccess: (answer, { from }) => say({ text: `v${answer.version} is current now`, undo: () => go(from) }),
-    onError: failed,
+    mutationFn: async ({ to, tag }: Way) => {
+      const answer = await rollBack(app, to, tag);
+      await anew();
+      return answer;
+    },
+    onSuccess: (answer, { from }) => {
+      const back = wayBack(app, from, answer);
+      const undo = back === undefined ? undefined : async () => {
+        try {
+          await back();
+        } finally {
+          await anew();
+        }
+      };
+      say({ text: `v${answer.value.version} is current now`, undo });
+    },
+    onError: async (error) => {
+      failed(error);
+      await anew();
+    },
   });
 }

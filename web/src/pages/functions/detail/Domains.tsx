@@ -1,10 +1,9 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { api, body, type Schemas } from "@/api/client";
+import { api, body } from "@/api/client";
 import { Ago, Badge, Button, Card, Confirm, CopyButton, Empty, ErrorNotice, Loaded, LongList, Notice, TextField, useToast, useToastError } from "@/components";
+import { broughtBack, verified, type Domain } from "./domain";
 import { useApp, useAppName, useMayHere } from "./useApp";
-
-type Domain = Schemas["DomainInfo"];
 
 export function Domains() {
   const name = useAppName();
@@ -56,9 +55,8 @@ function One({ domain, may }: { domain: Domain; may: boolean }) {
   const failed = useToastError();
   const [removing, setRemoving] = useState(false);
   const again = () => queries.invalidateQueries({ queryKey: ["app", domain.app, "domains"] });
-  const params = { path: { app: domain.app, host: domain.host } };
   const verify = useMutation({
-    mutationFn: () => body(api.POST("/v1/apps/{app}/domains/{host}/verify", { params })),
+    mutationFn: () => verified(domain),
     onSuccess: async (found) => {
       await again();
       say(found.state === "verified" ? `${found.host} is proven` : { text: found.problem ?? "The proof was not found yet.", bad: true });
@@ -66,11 +64,14 @@ function One({ domain, may }: { domain: Domain; may: boolean }) {
     onError: failed,
   });
   const remove = async () => {
-    await body(api.DELETE("/v1/apps/{app}/domains/{host}", { params }));
+    await body(api.DELETE("/v1/apps/{app}/domains/{host}", { params: { path: { app: domain.app, host: domain.host } } }));
     await again();
     say({ text: `${domain.host} is removed`, undo: async () => {
-      await body(api.POST("/v1/apps/{app}/domains", { params: { path: { app: domain.app } }, body: { host: domain.host } }));
-      await again();
+      try {
+        await broughtBack(domain);
+      } finally {
+        await again();
+      }
     } });
   };
   const state = STATES[domain.state];

@@ -12,7 +12,7 @@ export function Settings() {
       {({ value, tag }) => (
         <div className="halves">
           <div className="stack">
-            <VariablesCard key={value.version} app={value} tag={tag} />
+            <VariablesCard key={value.app} app={value} tag={tag} />
             <SecretsCard app={value} />
           </div>
           <div className="stack">

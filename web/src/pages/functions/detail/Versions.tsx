@@ -12,21 +12,21 @@ import { useApp, useMayHere } from "./useApp";
 
 export function Versions() {
   const app = useApp();
-  return <Loaded query={app}>{({ value }) => <Inner app={value} />}</Loaded>;
+  return <Loaded query={app}>{({ value, tag }) => <Inner app={value} tag={tag} />}</Loaded>;
 }
 
-function Inner({ app }: { app: AppDetail }) {
+function Inner({ app, tag }: { app: AppDetail; tag: string | null }) {
   const newest = [...app.versions].sort((a, b) => b.version - a.version);
   return (
     <div className="stack">
       <TrafficCard app={app} versions={newest} />
-      <List app={app} versions={newest} />
+      <List app={app} tag={tag} versions={newest} />
       <Diff versions={newest} current={app.version} />
     </div>
   );
 }
 
-function List({ app, versions }: { app: AppDetail; versions: readonly Version[] }) {
+function List({ app, tag, versions }: { app: AppDetail; tag: string | null; versions: readonly Version[] }) {
   const may = useMayHere("deploy");
   const back = useRollBack(app.app);
   const shares = sharesOf(app.traffic);
@@ -40,7 +40,7 @@ function List({ app, versions }: { app: AppDetail; versions: readonly Version[] 
     { id: "labels", header: "Labels", cell: (each) => <LabelList labels={each.labels} />, from: 900 },
     {
       id: "act", header: "", width: "8.5rem", number: true,
-      cell: (each) => (may && each.version !== app.version ? <Button small icon="undo" busy={back.isPending && back.variables.to === each.version} onClick={() => back.mutate({ from: app.version, to: each.version })}>Make current</Button> : null),
+      cell: (each) => (may && each.version !== app.version ? <Button small icon="undo" busy={back.isPending && back.variables.to === each.version} onClick={() => back.mutate({ from: app.version, to: each.version, tag })}>Make current</Button> : null),
     },
   ];
   const shown = versions.find((each) => String(each.version) === chosen);

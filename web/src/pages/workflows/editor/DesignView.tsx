@@ -3,7 +3,7 @@ import { useBlocker } from "@tanstack/react-router";
 import { useMemo, useState, type KeyboardEvent, type ReactNode } from "react";
 import type { Schemas } from "@/api/client";
 import { useParam, useTenant } from "@/app/search";
-import { Badge, Button, Card, Dialog, Empty, ErrorNotice, Icon, Notice, Tabs, useToast } from "@/components";
+import { Badge, Button, Card, Dialog, Empty, ErrorNotice, Icon, Meanwhile, Notice, Tabs, useToast } from "@/components";
 import { plural } from "@/format";
 import { standing, type Base, type Deployed } from "../model/base";
 import type { Change } from "../model/draft";
@@ -62,9 +62,8 @@ export function DesignView({ app, nameField, nameWrong, deployed, placement, fun
   return (
     <div className="stack" onKeyDown={keys}>
       {nameField !== undefined && <div style={{ maxWidth: "24rem" }}>{nameField}</div>}
-      {behind && dirty && (
-        <Notice tone="warn">Version {version} was deployed meanwhile. What you draw is based on version {base.version}.{" "}
-          <Button small onClick={() => take("load")}>Load version {version}</Button> <Button small onClick={() => setBase(deployed)}>Keep what is drawn</Button></Notice>
+      {behind && dirty && version !== undefined && (
+        <Meanwhile version={version} keep="Keep what is drawn" onLoad={() => take("load")} onKeep={() => setBase(deployed)}>What you draw is based on version {base.version}.</Meanwhile>
       )}
       <div className={styles.workspace}>
         <Card flush title="Canvas" actions={(
@@ -73,7 +72,7 @@ export function DesignView({ app, nameField, nameWrong, deployed, placement, fun
             {dirty && <Badge tone="info">Not deployed</Badge>}
             {!readOnly && <><Button small kind="ghost" icon="undo" aria-label="Undo" disabled={!editor.canUndo} onClick={() => change({ kind: "undo" })} />
             <Button small kind="ghost" aria-label="Redo" className={styles.redo} icon="undo" disabled={!editor.canRedo} onClick={() => change({ kind: "redo" })} /></>}
-            {!readOnly && <DeployButton app={app} isNew={version === undefined} draft={draft} tag={tag} disabled={!fine || !drawn || nameWrong !== undefined} reason={nameWrong}
+            {!readOnly && <DeployButton app={app} isNew={version === undefined} draft={draft} tag={tag} before={base.version} disabled={!fine || !drawn || nameWrong !== undefined} reason={nameWrong}
               onDeployed={(mine) => setBase(mine.tag === deployed.tag ? mine : { ...mine, over: deployed.tag })} handOn={editor.handOn} />}
           </>
         )}>
