@@ -352,7 +352,7 @@ pub struct EventMetrics {
     pub readers: IntGauge,
     /// Events sent to readers.
     pub sent: IntCounter,
-    /// Streams that ended, by reason: `done`, `gone`, `slow`, `lifetime`, `stopping`, `store`.
+    /// Streams that ended, by reason: `done`, `gone`, `slow`, `revoked`, `lifetime`, `stopping`, `store`.
     pub ended: IntCounterVec,
     /// Failures to collect or read events.
     pub failures: IntCounter,

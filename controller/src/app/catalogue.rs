@@ -191,7 +191,7 @@ pub async fn deploy_entry(
         what: format!("function {name} of the catalogue"),
         hint: "`fdn catalogue list` shows what there is",
     })?;
-    let place = state.uploads.acquire_place()?;
+    let place = state.uploads.acquire_place(tenant)?;
     let bytes: Cow<'static, [u8]> = match ready.component {
         Component::Embedded(bytes) => Cow::Borrowed(bytes),
         Component::File(path) => Cow::Owned(read(name, &path, ready.entry.size).await?),

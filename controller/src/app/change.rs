@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fdn_core::{AppName, TenantId, Timestamp, VersionNumber};
+use fdn_core::{AppName, FunctionName, TenantId, Timestamp, VersionNumber};
+use sqlx::AnyConnection;
 use tracing::info;
 
 use super::actor::Actor;
@@ -17,6 +18,7 @@ use crate::store::app::{AppRow, app_delete, app_get, app_upsert};
 use crate::store::audit::audit_insert;
 use crate::store::in_transaction;
 use crate::store::revision::revision_next;
+use crate::store::rollout::bad_version_list;
 use crate::store::version::{function_delete, version_get};
 
 /// The ETag of an app: it changes with every deploy and rollback, but not when the planner moves the app.
@@ -29,7 +31,7 @@ pub fn app_tag(version: VersionNumber, deployed_at: Timestamp) -> String {
 /// that version is current already, nothing changes, not even a split.
 ///
 /// # Errors
-/// When there is no such app or version, or the store fails.
+/// When there is no such app or version, no version is named and the one before broke its objective, or the store fails.
 pub async fn rollback(
     state: &State,
     actor: &Actor,
@@ -44,9 +46,10 @@ pub async fn rollback(
         let old = app_get(&mut tx, app).await?.filter(|row| row.tenant == tenant);
         let old = old.ok_or_else(|| Error::no_app(app))?;
         expected.holds(&app_tag(old.version, old.deployed_at))?;
-        let version = to.or(old.previous).ok_or_else(|| {
-            Error::Conflict(format!("app {app} has no version before {}; `fdn describe {app}` lists its versions", old.version))
-        })?;
+        let version = match to {
+            Some(version) => version,
+            None => version_before(&mut tx, &old).await?,
+        };
         if version == old.version {
             return Ok(None);
         }
@@ -80,6 +83,32 @@ pub async fn rollback(
         info!(%app, version = %row.version, revision = %row.revision, %actor, "rolled back");
     }
     Ok(())
+}
+
+/// The version that was current before the present one. After an automatic rollback that is the very version that broke its objective: nobody gets it
+/// back without naming it, least of all somebody who wants to be safe and rolls back once more.
+///
+/// # Errors
+/// When there is none, it broke its objective, or the store fails.
+async fn version_before(
+    connection: &mut AnyConnection,
+    row: &AppRow,
+) -> Result<VersionNumber, Error> {
+    let app = &row.name;
+    let before = row.previous.ok_or_else(|| {
+        Error::Conflict(format!(
+            "app {app} has no version before {}; `fdn describe {app}` lists its versions",
+            row.version
+        ))
+    })?;
+    let function: FunctionName = app.clone().into();
+    let bad = bad_version_list(connection, row.tenant, &function).await?;
+    if bad.contains_key(&before) {
+        return Err(Error::Conflict(format!(
+            "{before} of {app} was taken back; name the version you mean: fdn rollback {app} VERSION"
+        )));
+    }
+    Ok(before)
 }
 
 /// Deletes an app with its versions. Version numbers are never reused; artifacts are collected after a grace time. Once begun, the deletion is

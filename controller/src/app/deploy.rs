@@ -25,7 +25,6 @@ use fdn_core::{
 };
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::{info, warn};
 
 use super::actor::Actor;
@@ -47,7 +46,7 @@ use crate::store::label::label_set;
 use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, function_version_next, version_get, version_insert};
 use crate::upload::signature::{Signature, Signer};
-use crate::upload::{Compiled, Component, ValidatedUpload};
+use crate::upload::{Compiled, Component, UploadPlace, ValidatedUpload};
 use first::first_plan;
 pub(super) use first::{first_holders, first_write};
 use forms::FormCandidate;
@@ -71,8 +70,8 @@ pub struct Upload {
     pub component: Component,
     /// The artifacts of the other forms, by name.
     pub forms: BTreeMap<FormName, FormUpload>,
-    /// The permit that counts this upload among those handled at the same time.
-    pub place: OwnedSemaphorePermit,
+    /// The place that counts this upload among those handled at the same time.
+    pub place: UploadPlace,
 }
 
 /// The current version of an app.

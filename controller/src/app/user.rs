@@ -62,10 +62,17 @@ pub(super) async fn existing(
 /// Creates a user.
 ///
 /// # Errors
-/// When the name is taken, the password is not acceptable, or the store fails.
+/// When the name is taken, the password is not acceptable or comes with `oidc`, or the store fails.
 pub async fn create(state: &State, actor: &Actor, request: &CreateUser) -> Result<UserInfo, Error> {
+    // Whoever chooses names at the identity provider could otherwise open an account that somebody has the password of.
+    if request.oidc && !request.password.is_empty() {
+        return Err(Error::BadRequest(
+            "a user who logs in with the identity provider has no password here; send either oidc or password"
+                .to_owned(),
+        ));
+    }
     let now = fdn_service::now();
-    let hash = match request.oidc && request.password.is_empty() {
+    let hash = match request.oidc {
         true => hash_unknown(state).await?,
         false => hash_chosen(state, request.password.clone()).await?,
     };

@@ -6,16 +6,15 @@ use std::time::Duration;
 use actix_multipart::{Field, Multipart, MultipartError};
 use fdn_core::label::Labels;
 use fdn_core::manifest::{Manifest, RuntimeKind};
-use fdn_core::{ByteSize, FormName, SecretName};
+use fdn_core::{ByteSize, FormName, SecretName, TenantId};
 use fdn_service::secret::Secret;
 use futures::{Stream, StreamExt};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Error;
 use crate::app::deploy::{FormUpload, Upload};
 use crate::state::State;
 use crate::upload::signature::Signature;
-use crate::upload::{Component, Spool, UploadError};
+use crate::upload::{Component, Spool, UploadError, UploadPlace};
 
 /// The most bytes read after an upload was refused, so that the client can read why.
 const DRAIN: u64 = 256 << 20;
@@ -50,12 +49,16 @@ struct Reader {
     over: bool,
 }
 
-/// Reads all parts.
+/// Reads all parts of an upload for `tenant`.
 ///
 /// # Errors
-/// When a part is unknown, missing, repeated or too large, or the body breaks off. What had arrived is deleted then.
-pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Error> {
-    let place = state.uploads.acquire_place()?;
+/// When there are too many uploads, or a part is unknown, missing, repeated or too large, or the body breaks off. What had arrived is deleted then.
+pub(crate) async fn receive(
+    state: &State,
+    tenant: TenantId,
+    body: Multipart,
+) -> Result<Upload, Error> {
+    let place = state.uploads.acquire_place(tenant)?;
     let mut reader = Reader {
         body,
         limit: state.settings.uploads.body_limit,
@@ -82,7 +85,7 @@ async fn next<T>(
 }
 
 impl Reader {
-    async fn parts(&mut self, state: &State, place: OwnedSemaphorePermit) -> Result<Upload, Error> {
+    async fn parts(&mut self, state: &State, place: UploadPlace) -> Result<Upload, Error> {
         let mut parts = Parts::default();
         while let Some(mut field) = next(&mut self.body, &mut self.over).await? {
             let name = field.name().unwrap_or_default().to_owned();

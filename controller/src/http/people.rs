@@ -138,7 +138,7 @@ pub(crate) async fn app_deploy(
     let (actor, tenant, key) = (call.actor(), call.tenant()?, call.key.clone());
     let (app, parts) = call.input;
     let app = app.into_inner();
-    let upload = multipart::receive(&state, parts).await?;
+    let upload = multipart::receive(&state, tenant, parts).await?;
     if !upload.secrets.is_empty() {
         require(&call.caller, Right::ManageSecrets, tenant)?;
     }

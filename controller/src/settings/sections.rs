@@ -218,7 +218,7 @@ pub struct AccountSettings {
     pub login_attempts: u32,
     /// How long failures count.
     pub login_window: DurationMs,
-    /// The most users and addresses whose failures are remembered.
+    /// The most users and addresses whose failures are remembered, and as many addresses with unknown tokens.
     pub login_tracked: usize,
     /// The most passwords checked at the same time (19 MiB of memory each).
     pub login_parallel: usize,
@@ -258,7 +258,7 @@ pub struct UploadSettings {
     pub image_unfolded: ByteSize,
     /// The folder of uploads that are being checked; the system's temporary folder if absent.
     pub folder: Option<PathBuf>,
-    /// The most concurrent uploads; further ones are asked to retry.
+    /// The most concurrent uploads, of which a tenant leaves one to others; further ones are asked to retry.
     pub parallel: usize,
     /// How long a client may be silent while it sends a body, of an upload or of any other request.
     pub idle_timeout: DurationMs,

@@ -49,7 +49,8 @@ pub async fn identity_insert(
     Ok(())
 }
 
-/// Whether a local user may be linked to a provider's user: it was created for that, and is not linked yet.
+/// Whether a local user may be linked to a provider's user: it was created for that, is not linked yet, and nobody has set a password. (Earlier
+/// releases left the permission when they set one.)
 ///
 /// # Errors
 /// When the database fails.
@@ -58,7 +59,7 @@ pub async fn user_is_invited(
     user: &UserName,
 ) -> Result<bool, StoreError> {
     let row = sqlx::query(
-        "SELECT COUNT(*) AS n FROM users u WHERE u.name = $1 AND u.oidc = 1 \
+        "SELECT COUNT(*) AS n FROM users u WHERE u.name = $1 AND u.oidc = 1 AND u.password_changed_at = u.created_at \
          AND NOT EXISTS (SELECT 1 FROM oidc_identities i WHERE i.user_name = u.name)",
     )
     .bind(user.as_str())

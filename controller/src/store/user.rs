@@ -169,7 +169,8 @@ pub async fn user_update(
     Ok(done.rows_affected() == 1)
 }
 
-/// Sets a user's password hash.
+/// Sets a user's password hash. A user who has a password is not one whom the first login with the identity provider under this name may become; a
+/// user who logged in there already goes on doing so.
 ///
 /// # Errors
 /// When the database fails.
@@ -180,7 +181,9 @@ pub async fn user_set_password(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "UPDATE users SET password_hash = $2, password_changed_at = $3, generation = generation + 1 WHERE name = $1",
+        "UPDATE users SET password_hash = $2, password_changed_at = $3, generation = generation + 1, \
+         oidc = CASE WHEN EXISTS (SELECT 1 FROM oidc_identities i WHERE i.user_name = users.name) THEN oidc ELSE 0 END \
+         WHERE name = $1",
     )
     .bind(name.as_str())
     .bind(hash)

@@ -5,29 +5,30 @@
 
 mod cache;
 pub mod image;
+mod places;
 pub mod signature;
 mod step;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use fdn_core::api::ValidationStep;
 use fdn_core::compiled::EngineKey;
 use fdn_core::digest::DigestBuilder;
 use fdn_core::manifest::{Manifest, RuntimeKind};
-use fdn_core::{ByteSize, Coded, Digest, ErrorCode, SecretName};
+use fdn_core::{ByteSize, Coded, Digest, ErrorCode, SecretName, TenantId};
 use fdn_runtime::validate::{ValidateOptions, validate};
 use fdn_runtime::{CacheUse, CallContext, CompileWorker, Compiler, Engine, EngineOptions, NoLog};
 use fdn_service::secret::Secret;
 use tempfile::{TempDir, TempPath};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Error;
 use crate::settings::Settings;
 pub use cache::PackFolder;
+pub use places::UploadPlace;
+use places::UploadPlaces;
 pub(crate) use step::refused_at;
 
 /// The most instances that probes may hold at the same time.
@@ -129,7 +130,7 @@ pub struct Uploads {
     image_unfolded: ByteSize,
     keeps_compiled: bool,
     packs: Option<PackFolder>,
-    room: Arc<Semaphore>,
+    places: UploadPlaces,
 }
 
 impl Uploads {
@@ -162,7 +163,7 @@ impl Uploads {
             image_limit: uploads.image_limit,
             image_unfolded: uploads.image_unfolded,
             keeps_compiled: settings.artifacts.compiled,
-            room: Arc::new(Semaphore::new(uploads.parallel)),
+            places: UploadPlaces::new(uploads.parallel),
         })
     }
 
@@ -189,14 +190,9 @@ impl Uploads {
     /// Takes a place among the uploads that are handled at the same time.
     ///
     /// # Errors
-    /// When all places are taken.
-    pub fn acquire_place(&self) -> Result<OwnedSemaphorePermit, Error> {
-        Arc::clone(&self.room)
-            .try_acquire_owned()
-            .map_err(|_| Error::TooMany {
-                what: "too many uploads at once",
-                after: Duration::from_secs(5),
-            })
+    /// When all places are taken, or the tenant has its share of them.
+    pub fn acquire_place(&self, tenant: TenantId) -> Result<UploadPlace, Error> {
+        self.places.acquire(tenant)
     }
 
     /// Creates a temporary file for an upload. `runtime`, as far as it is known already, decides the size limit.

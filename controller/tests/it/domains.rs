@@ -1,14 +1,18 @@
 //! Custom domains on both databases, verified by records of a real DNS server: one name for one app, with a grace period when the proof is gone.
 
-use fdn_controller::app::domain::watch;
+use fdn_controller::app::actor::Actor;
+use fdn_controller::app::domain::{apply_lookup, watch};
+use fdn_controller::proofs::ProofLookup;
+use fdn_controller::store::domain::{DomainRow, domain_get};
 use fdn_core::api::AppsSnapshot;
 use fdn_core::domain::{DomainInfo, DomainState};
-use fdn_core::{DurationMs, Timestamp};
+use fdn_core::{AppName, Coded as _, DurationMs, HostName, Timestamp};
 use fdn_testkit::components;
 use fdn_testkit::dns::DnsServer;
 use reqwest::Method;
 use serde_json::json;
 
+use crate::accounts::{hello_changes_hands, people};
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
@@ -16,6 +20,8 @@ on_both!(
     a_missing_proof_ends_it_after_grace,
     a_lost_name_is_a_claim_again,
     a_name_is_one_apps_alone,
+    what_is_added_again_is_proven_by_the_same_record,
+    a_proof_counts_for_the_claim_that_was_looked_up,
 );
 
 const HOST: &str = "shop.example.org";
@@ -286,4 +292,62 @@ async fn a_name_is_one_apps_alone(backend: Backend) {
         (0, 1)
     );
     assert_eq!(listed(&rig, "shop").await[0].state, DomainState::Pending);
+}
+
+async fn what_is_added_again_is_proven_by_the_same_record(backend: Backend) {
+    let dns = DnsServer::start().await;
+    let rig = rig(backend, &dns).await;
+    rig.deploy("hello", components::hello("x")).await;
+    let info = added(&rig, "hello", HOST).await;
+    prove(&dns, &[&info]);
+    let _: DomainInfo = rig.json(verify(&rig, "hello")).await;
+    let path = format!("/v1/apps/hello/domains/{HOST}");
+    let gone = rig.request(Method::DELETE, &path).send().await;
+    assert_eq!(gone.expect("an answer").status(), 204);
+    let again = added(&rig, "hello", HOST).await;
+    assert_eq!(
+        (again.state, &again.records),
+        (DomainState::Pending, &info.records)
+    );
+    let proven: DomainInfo = rig.json(verify(&rig, "hello")).await;
+    assert_eq!(proven.state, DomainState::Verified);
+    // Another tenant whose app has the name later proves nothing with a record that was left.
+    let people = people(&rig).await;
+    hello_changes_hands(&rig, &people).await;
+    let add = rig.anonymous(Method::POST, "/v1/apps/hello/domains");
+    let add = add
+        .bearer_auth(&people.outsider)
+        .json(&json!({ "host": HOST }));
+    let theirs: DomainInfo = rig.json(add).await;
+    assert_ne!(theirs.records[0].value, info.records[0].value);
+    let verify = rig.anonymous(Method::POST, &format!("{path}/verify"));
+    let (_, problem) = rig.refused(verify.bearer_auth(&people.outsider)).await;
+    assert_eq!(problem.code.as_str(), "FDN-2025");
+}
+
+async fn a_proof_counts_for_the_claim_that_was_looked_up(backend: Backend) {
+    let dns = DnsServer::start().await;
+    let rig = rig(backend, &dns).await;
+    rig.deploy("shop", components::hello("hi")).await;
+    added(&rig, "shop", HOST).await;
+    let (app, host): (AppName, HostName) =
+        ("shop".parse().expect("app"), HOST.parse().expect("host"));
+    let state = rig.controller.state();
+    let mut connection = state.store.read().await.expect("connected");
+    let there = domain_get(&mut connection, &app, &host).await;
+    let there = there.expect("read").expect("a row");
+    drop(connection);
+    // The claim that was looked up has made room for this one meanwhile.
+    let before = DomainRow {
+        token: "0".repeat(32),
+        ..there.clone()
+    };
+    let (actor, now) = (Actor::named("ann"), fdn_service::now());
+    let applied = apply_lookup(state, &actor, &before, &ProofLookup::Proof, now).await;
+    let error = applied.expect_err("the proof of another claim");
+    assert_eq!(error.code().as_str(), "FDN-2003", "{error}");
+    let left = listed(&rig, "shop").await.remove(0);
+    assert_eq!((left.state, left.checked_at), (DomainState::Pending, None));
+    let applied = apply_lookup(state, &actor, &there, &ProofLookup::Proof, now).await;
+    assert!(applied.expect("its own proof").proven);
 }

@@ -7,10 +7,11 @@ use fdn_core::account::AuditRecord;
 use fdn_core::event::{Event, EventKind, MISSED, Missed};
 use fdn_core::{DurationMs, Timestamp};
 use fdn_testkit::{components, wait};
+use reqwest::multipart::{Form, Part};
 use reqwest::{Method, Response};
 use serde_json::json;
 
-use crate::accounts::people;
+use crate::accounts::{member, people};
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
@@ -20,6 +21,8 @@ on_both!(
     others_see_nothing_of_a_tenant,
     a_reader_who_was_away_too_long_is_told,
     a_budget_that_is_reached_is_an_event,
+    the_stream_of_a_user_who_is_disabled_ends,
+    who_is_no_member_any_more_is_told_nothing_of_the_tenant,
 );
 
 /// A message of the stream.
@@ -419,4 +422,43 @@ async fn a_budget_that_is_reached_is_an_event(backend: Backend) {
     );
     let seen = all(&rig, &people.outsider, "&kind=billing").await;
     assert_eq!(seen, [], "another tenant's spending is nobody's");
+}
+
+async fn the_stream_of_a_user_who_is_disabled_ends(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
+        quick(settings);
+        settings.events.heartbeat = DurationMs::from_millis(50);
+    })
+    .await;
+    let people = people(&rig).await;
+    let mut reader = Reader::open(&rig, &people.viewer, "?kind=billing").await;
+    let disable = rig.request(Method::PATCH, "/v1/users/viewer");
+    let _: serde_json::Value = rig.json(disable.json(&json!({ "disabled": true }))).await;
+    // Long before the end of its lifetime, and without an event.
+    let end = async { while reader.next().await.is_some() {} };
+    tokio::time::timeout(Duration::from_secs(60), end)
+        .await
+        .expect("it ends with the session");
+    let ended = &rig.controller.state().metrics.events.ended;
+    assert_eq!(ended.with_label_values(&["revoked"]).get(), 1);
+}
+
+async fn who_is_no_member_any_more_is_told_nothing_of_the_tenant(backend: Backend) {
+    let rig = Rig::start_with(backend, quick).await;
+    let people = people(&rig).await;
+    member(&rig, "other", "viewer", "viewer").await;
+    let mut reader = Reader::open(&rig, &people.viewer, "?kind=app").await;
+    rig.deploy("hello", components::hello("1")).await;
+    assert_eq!(reader.of(EventKind::App).await.subject, "app/hello");
+    let path = "/v1/tenants/default/members/viewer";
+    let gone = rig.request(Method::DELETE, path).send().await;
+    assert_eq!(gone.expect("an answer").status(), 204);
+    rig.deploy("second", components::hello("2")).await;
+    told(&rig, "second", "deploy").await;
+    // What happens in the other tenant still comes, and nothing before it.
+    let deploy = rig.anonymous(Method::POST, "/v1/apps/theirs/versions");
+    let form = Form::new().part("component", Part::bytes(components::hello("3")));
+    let deploy = deploy.bearer_auth(&people.outsider).multipart(form);
+    let _: serde_json::Value = rig.json(deploy).await;
+    assert_eq!(reader.of(EventKind::App).await.subject, "app/theirs");
 }

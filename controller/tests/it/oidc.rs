@@ -17,11 +17,12 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::accounts::user;
+use crate::accounts::{PASSWORD, user};
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
     an_invited_user_logs_in_and_nobody_else,
+    a_name_at_the_provider_opens_no_account_with_a_password,
     groups_give_and_take_roles,
 );
 
@@ -334,6 +335,57 @@ async fn an_invited_user_logs_in_and_nobody_else(backend: Backend) {
     let gone = rig.request(Method::DELETE, "/v1/users/ann");
     assert_eq!(gone.send().await.expect("an answer").status(), 204);
     refused(ann, "FDN-2039", "nobody is invited").await;
+}
+
+async fn a_name_at_the_provider_opens_no_account_with_a_password(backend: Backend) {
+    let (rig, provider) = start(backend, "").await;
+    let set_password = async |name: &str| {
+        let path = format!("/v1/users/{name}/password");
+        let request = rig.request(Method::PUT, &path);
+        let request = request.json(&json!({ "password": PASSWORD }));
+        assert_eq!(request.send().await.expect("an answer").status(), 204);
+    };
+    let login = async |subject: &str, name: &str| {
+        let claims = json!({ "sub": subject, "preferred_username": name });
+        Browser::new().login(&rig, &provider, claims).await
+    };
+    let refused = async || {
+        let error = login("1", "ann").await.expect_err("refused");
+        assert!(
+            error.starts_with("FDN-2039") && error.contains("belongs to somebody"),
+            "{error}"
+        );
+    };
+    // A password that is set ends the permission to become this user with the first login there.
+    invite(&rig, "ann").await;
+    set_password("ann").await;
+    refused().await;
+    rig.login("ann", PASSWORD).await;
+    // Nor does it count if a release before this one left it.
+    let store = &rig.controller.state().store;
+    let mut connection = store.read().await.expect("connected");
+    sqlx::query("UPDATE users SET oidc = 1 WHERE name = 'ann'")
+        .execute(&mut *connection)
+        .await
+        .expect("changed");
+    drop(connection);
+    refused().await;
+    // Who has logged in there goes on doing so, with a password or without.
+    invite(&rig, "bob").await;
+    for _ in 0..2 {
+        let who = login("2", "bob").await.expect("logged in");
+        assert_eq!(who.user.as_str(), "bob");
+        set_password("bob").await;
+    }
+    let both = json!({ "name": "eve", "password": PASSWORD, "oidc": true });
+    let request = rig.request(Method::POST, "/v1/users").json(&both);
+    let (status, problem) = rig.refused(request).await;
+    assert_eq!((status.as_u16(), problem.code.as_str()), (400, "FDN-2005"));
+    assert!(
+        problem.detail.contains("either oidc or password"),
+        "{}",
+        problem.detail
+    );
 }
 
 async fn groups_give_and_take_roles(backend: Backend) {

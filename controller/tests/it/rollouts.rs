@@ -212,8 +212,23 @@ async fn a_deploy_that_breaks_its_objective_is_taken_back(backend: Backend) {
         metrics.contains("fdn_controller_rollouts_ended_total{result=\"broken\"} 1"),
         "{metrics}"
     );
-    // The watch has ended, and a user who chooses the version all the same gets it.
+    // The watch has ended. To roll back once more without naming a version does not bring back the one that broke.
     look(&rig, 600).await;
+    let back = rig.request(Method::POST, "/v1/apps/hello/rollback");
+    let (_, problem) = rig.refused(back.json(&json!({}))).await;
+    assert_eq!(problem.code.as_str(), "FDN-2004");
+    assert!(
+        problem.detail.contains("v2 of hello was taken back")
+            && problem.detail.contains("fdn rollback hello VERSION"),
+        "{}",
+        problem.detail
+    );
+    let detail = shown(&rig).await;
+    assert_eq!(detail.summary.version, version(1), "it stays current");
+    let bad = detail.versions.iter().filter(|v| v.bad.is_some());
+    let bad: Vec<VersionNumber> = bad.map(|v| v.version).collect();
+    assert_eq!(bad, [version(2)], "the mark stays");
+    // A user who chooses the version all the same gets it.
     let back = rig.request(Method::POST, "/v1/apps/hello/rollback");
     let detail: AppDetail = rig.json(back.json(&json!({ "version": 2 }))).await;
     assert_eq!(detail.summary.version, version(2));

@@ -9,12 +9,12 @@ use fdn_controller::store::session::session_delete_others;
 use fdn_controller::store::user::user_set_password;
 use fdn_core::account::{CreateApiToken, SessionInfo, SessionKind, UserInfo, WhoAmI};
 use fdn_core::api::LoginInfo;
-use fdn_core::{Coded as _, DurationMs, Timestamp, UserName};
+use fdn_core::{Coded as _, DurationMs, Right, Timestamp, UserName};
 use fdn_testkit::wait;
 use reqwest::{Method, RequestBuilder};
 use serde_json::json;
 
-use crate::accounts::{PASSWORD, user};
+use crate::accounts::{self, PASSWORD, user};
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
@@ -25,6 +25,7 @@ on_both!(
     a_password_that_is_changed_while_it_is_checked_opens_nothing,
     a_disabled_user_gets_no_token_any_more,
     unknown_tokens_are_throttled_and_logins_are_not,
+    a_dead_token_keeps_no_valid_one_out,
 );
 
 /// A browser session: the cookie and the CSRF value for changes.
@@ -224,6 +225,41 @@ async fn unknown_tokens_are_throttled_and_logins_are_not(backend: Backend) {
     assert_eq!(answer.status(), 429);
     assert!(answer.headers().contains_key("retry-after"));
     rig.login("admin", &rig.password).await;
+}
+
+async fn a_dead_token_keeps_no_valid_one_out(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| settings.accounts.token_attempts = 3).await;
+    let tool = accounts::api_token(&rig, &rig.token, &[Right::Look]).await;
+    let page = browser(&rig, "admin", &rig.password).await;
+    // All of them come from one address.
+    let apps = || rig.anonymous(Method::GET, "/v1/apps");
+    let unknown = async || {
+        let dead = apps().bearer_auth("0".repeat(64));
+        dead.send().await.expect("an answer").status().as_u16()
+    };
+    for _ in 0..3 {
+        assert_eq!(unknown().await, 401);
+    }
+    // The fourth one must wait, or a later one on a machine that stands still: each has to wait for longer.
+    let throttled = async || {
+        wait::until(
+            "an unknown token to be throttled",
+            async || match unknown().await {
+                429 => Ok(()),
+                other => Err(other.to_string()),
+            },
+        )
+        .await;
+    };
+    throttled().await;
+    for valid in [
+        apps().bearer_auth(&rig.token),
+        apps().bearer_auth(&tool),
+        page.ask(&rig, Method::GET, "/v1/apps"),
+    ] {
+        assert_eq!(valid.send().await.expect("an answer").status(), 200);
+    }
+    throttled().await;
 }
 
 /// Sends a request with the password of `ann`, and sets another one as soon as that was found right. Returns the status of the answer.

@@ -1,11 +1,14 @@
 //! Every kind of bad upload: its error code, its text, and that nothing is stored.
 
+use fdn_controller::store::DEFAULT_TENANT;
 use fdn_core::api::AppSummary;
 use fdn_core::{ByteSize, ErrorCode, Problem};
 use fdn_testkit::components;
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
+use serde_json::{Value, json};
 
+use crate::accounts::people;
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
@@ -17,6 +20,7 @@ on_both!(
     an_upload_that_ends_early_is_refused,
     an_upload_that_stands_still_is_given_up,
     parts_that_are_wrong_are_named,
+    one_tenant_leaves_places_to_others,
 );
 
 /// Checks that a refused upload left nothing: no app, version, artifact or temporary file.
@@ -283,6 +287,27 @@ async fn parts_that_are_wrong_are_named(backend: Backend) {
     assert_eq!(problem.code.as_str(), "FDN-2005");
     assert!(problem.detail.contains("app name"), "{}", problem.detail);
     nothing_is_stored(&rig, "wrong parts").await;
+}
+
+async fn one_tenant_leaves_places_to_others(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| settings.uploads.parallel = 3).await;
+    let people = people(&rig).await;
+    // As if two uploads of the tenant were on their way.
+    let place = || rig.controller.state().uploads.acquire_place(DEFAULT_TENANT);
+    let (first, second) = (place().expect("free"), place().expect("free"));
+    let upload = || rig.upload("hello", components::hello("x"), None, None);
+    let answer = upload().send().await.expect("an answer");
+    assert_eq!(answer.status(), 429);
+    assert_eq!(answer.headers()["retry-after"], "5");
+    let ready = rig.request(Method::POST, "/v1/catalogue/hello/deploy");
+    assert_eq!(rig.code(ready.json(&json!({}))).await, "FDN-2006");
+    let theirs = rig.anonymous(Method::POST, "/v1/apps/theirs/versions");
+    let form = Form::new().part("component", Part::bytes(components::hello("y")));
+    let theirs = theirs.bearer_auth(&people.outsider).multipart(form);
+    let _: Value = rig.json(theirs).await;
+    drop(first);
+    let _: Value = rig.json(upload()).await;
+    drop(second);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -230,6 +230,9 @@ pub enum PresentedCredential<'a> {
 
 /// Authenticates a caller.
 ///
+/// Secrets of 256 bits cannot be guessed, so a known one counts whatever else comes from its address: a tool with a dead token must keep nobody out
+/// who works beside it, behind the same address. Only unknown ones are throttled.
+///
 /// # Errors
 /// When there are no credentials, they are unknown or expired, too many unknown ones came from the address, or the store fails.
 pub async fn authenticate(
@@ -244,21 +247,18 @@ pub async fn authenticate(
                 "this needs credentials: send the header `authorization: Bearer TOKEN`; `fdn login` gets a token",
             ));
         }
-        PresentedCredential::Bearer(token) => {
-            state.logins.check_token_throttle(address, now)?;
-            match token.starts_with(API_PREFIX) {
-                true => api_token(state, token, now).await?,
-                false => session(state, token, SessionKind::Bearer, now).await?,
-            }
-        }
+        PresentedCredential::Bearer(token) => match token.starts_with(API_PREFIX) {
+            true => api_token(state, token, now).await?,
+            false => session(state, token, SessionKind::Bearer, now).await?,
+        },
         PresentedCredential::Cookie(value) => {
-            state.logins.check_token_throttle(address, now)?;
             session(state, value, SessionKind::Cookie, now).await?
         }
     };
     match person {
         Some(person) => Ok(Caller::User(Box::new(person))),
         None => {
+            state.logins.check_token_throttle(address, now)?;
             state.logins.token_failed(address, now);
             Err(Error::Unauthenticated(
                 "the token is not known or has expired; `fdn login` gets a new one",

@@ -7,7 +7,6 @@ pub mod watch;
 
 use fdn_core::domain::{self, AddDomain, DomainInfo, DomainState};
 use fdn_core::{AppName, HostName, Revision, TenantId, Timestamp};
-use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
 use tracing::info;
 
@@ -82,8 +81,7 @@ pub async fn add(
 ) -> Result<DomainInfo, Error> {
     domain::check(&request.host, &state.settings.zone)?;
     let now = fdn_service::now();
-    let mut token = Secret::random()?.expose().to_owned();
-    token.truncate(TOKEN);
+    let token = proof_token(state, tenant, app, &request.host);
     let _alone = state.changes.lock().await;
     let done: Result<(AppRow, DomainRow), Error> = in_transaction!(state.store, tx => {
         let old = existing(&mut tx, tenant, app).await?;
@@ -115,6 +113,17 @@ pub async fn add(
     });
     let (old, row) = done?;
     Ok(to_info(state, &old, row))
+}
+
+/// The token that proves a name for an app. It is derived, and not random, so that a name that was removed and is added again needs the same record:
+/// the one that is still there proves it. Another tenant whose app gets the same name later needs another one.
+fn proof_token(state: &State, tenant: TenantId, app: &AppName, host: &HostName) -> String {
+    let derived = state
+        .token
+        .derive(&format!("fdn-domain\n{tenant}\n{app}\n{host}"));
+    let mut token = derived.expose().to_owned();
+    token.truncate(TOKEN);
+    token
 }
 
 /// The state of a domain in the audit log.
@@ -162,11 +171,11 @@ pub async fn verify(
     }
 }
 
-/// Applies the result of a proof lookup, and announces changes to nodes.
+/// Applies the result of a proof lookup, and announces changes to nodes. It counts for the claim that was looked up, `before`, and for no other.
 ///
 /// # Errors
-/// When the store fails.
-async fn apply_lookup(
+/// When the claim is gone, or the store fails.
+pub async fn apply_lookup(
     state: &State,
     actor: &Actor,
     before: &DomainRow,
@@ -177,8 +186,9 @@ async fn apply_lookup(
     let _alone = state.changes.lock().await;
     let done: Result<(DomainRow, bool), Error> = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        // The domain may have been removed during the lookup.
+        // The domain may have been removed during the lookup, or be another's by now, with a token that nobody has looked for.
         let there = domain_get(&mut tx, &before.app, &before.host).await?;
+        let there = there.filter(|row| row.token == before.token);
         let row = there.ok_or_else(|| no_domain(&before.app, &before.host))?;
         let (holder, other) = holder(&mut tx, &row).await?;
         let next = after_lookup(&row, seen, holder, now, grace);

@@ -4,6 +4,9 @@
 //! (entries of the audit log, plans with a new revision) and at what nodes report (their states, apps that all of them serve), and appends what
 //! is new to the table of events ([`collect`]). Every controller reads that table and serves its own readers ([`hub`]), so it does not matter
 //! which one a reader is connected to, and a reader that reconnects to another one continues where it was.
+//!
+//! Rights change while a stream lasts. A reader is judged again before events that it asked for are sent, and with each heartbeat: what a person may
+//! not see any more is not sent, and the stream of a session or token that has ended, or of a user who is disabled, ends.
 
 pub mod collect;
 pub mod hub;
@@ -22,7 +25,7 @@ use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
-use super::access::{Caller, Verdict};
+use super::access::{Caller, Verdict, present};
 use crate::Error;
 use crate::error::chain;
 use crate::state::State;
@@ -32,6 +35,8 @@ use hub::Next;
 const FIGURES: &str = "figures";
 /// The number of events read from the store at a time.
 const BATCH: u32 = 200;
+/// After this time a reader that could not be judged is judged once more.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The filters and options of a reader.
 #[derive(Clone, Debug, Default)]
@@ -51,16 +56,20 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Whether the reader asked for an event and the caller may see it.
-    fn takes(&self, caller: &Caller, event: &Event) -> bool {
-        let may = match event.tenant {
-            Some(tenant) => caller.allowed(Right::Look, Some(tenant)) == Verdict::Allowed,
-            // Events of machines and prices, which belong to no tenant, are for the network's operators.
-            None => caller.allowed(Right::LookMachines, None) == Verdict::Allowed,
-        };
-        may && (self.tenant.is_none() || self.tenant == event.tenant)
+    /// Whether the reader asked for an event.
+    fn asks_for(&self, event: &Event) -> bool {
+        (self.tenant.is_none() || self.tenant == event.tenant)
             && (self.app.is_none() || self.app == event.app)
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+    }
+}
+
+/// Whether a caller may see an event.
+fn may_see(caller: &Caller, event: &Event) -> bool {
+    match event.tenant {
+        Some(tenant) => caller.allowed(Right::Look, Some(tenant)) == Verdict::Allowed,
+        // Events of machines and prices, which belong to no tenant, are for the network's operators.
+        None => caller.allowed(Right::LookMachines, None) == Verdict::Allowed,
     }
 }
 
@@ -81,12 +90,14 @@ pub async fn stream(
     };
     let (sender, receiver) = mpsc::channel(state.settings.events.buffer);
     let figures = subscription.figures;
+    let beat = Instant::now() + state.settings.events.heartbeat.as_duration();
     let reader = Reader {
         state,
         caller,
         subscription,
         cursor,
         step: next_step(figures),
+        beat,
         out: sender,
         _place: place,
     };
@@ -103,6 +114,8 @@ enum End {
     Gone,
     /// The reader accepted nothing for too long.
     Slow,
+    /// The reader's session or token has ended, or the user is disabled.
+    Revoked,
     /// The stream reached its longest duration.
     Lifetime,
     /// This controller is shutting down.
@@ -117,6 +130,7 @@ impl End {
             Self::Done => "done",
             Self::Gone => "gone",
             Self::Slow => "slow",
+            Self::Revoked => "revoked",
             Self::Lifetime => "lifetime",
             Self::Stopping => "stopping",
             Self::Store => "store",
@@ -127,6 +141,7 @@ impl End {
 /// A connected reader.
 struct Reader {
     state: Arc<State>,
+    /// The caller as judged last.
     caller: Caller,
     subscription: Subscription,
     /// The id of the last event that was considered for it.
@@ -134,6 +149,8 @@ struct Reader {
     out: mpsc::Sender<Bytes>,
     /// When the present step of the figures ends, for a reader that asked for it.
     step: Option<Instant>,
+    /// When the next heartbeat is due, whatever else is sent.
+    beat: Instant,
     _place: OwnedSemaphorePermit,
 }
 
@@ -191,7 +208,6 @@ impl Reader {
         news: &mut tokio::sync::watch::Receiver<u64>,
         ends: Instant,
     ) -> Result<(), End> {
-        let heartbeat = self.state.settings.events.heartbeat.as_duration();
         let state = Arc::clone(&self.state);
         while *news.borrow_and_update() <= self.cursor {
             tokio::select! {
@@ -201,10 +217,38 @@ impl Reader {
                 () = state.events.closed() => return Err(End::Stopping),
                 () = tokio::time::sleep_until(ends) => return Err(End::Lifetime),
                 () = until(self.step) => self.send_step().await?,
-                () = tokio::time::sleep(heartbeat) => self.send(Bytes::from_static(b":\n\n")).await?,
+                () = tokio::time::sleep_until(self.beat) => self.heartbeat().await?,
             }
         }
         Ok(())
+    }
+
+    /// Judges the caller again, and sends a comment, which readers ignore.
+    async fn heartbeat(&mut self) -> Result<(), End> {
+        self.beat = Instant::now() + self.state.settings.events.heartbeat.as_duration();
+        match self.renew().await {
+            // No event goes without a judgement; a database that is away for a moment must not disconnect every reader.
+            Ok(()) | Err(End::Store) => {}
+            Err(end) => return Err(end),
+        }
+        self.send(Bytes::from_static(b":\n\n")).await
+    }
+
+    /// Judges the caller again: roles and memberships change, sessions and tokens end, and users are disabled.
+    async fn renew(&mut self) -> Result<(), End> {
+        match self.caller_now().await {
+            Ok(Some(caller)) => {
+                self.caller = caller;
+                Ok(())
+            }
+            Ok(None) => Err(End::Revoked),
+            Err(error) => Err(self.store_failed(&error)),
+        }
+    }
+
+    async fn caller_now(&self) -> Result<Option<Caller>, Error> {
+        let mut connection = self.state.store.read().await?;
+        present(&mut connection, &self.caller, fdn_service::now()).await
     }
 
     /// Sends the event that a step of the figures has ended, so that there is new data to be read.
@@ -244,9 +288,23 @@ impl Reader {
             let next = self.state.events.after(&self.state, self.cursor, BATCH);
             let next = next.await.map_err(|error| self.store_failed(&error))?;
             let Next { events, more } = next;
+            // However many events come that the reader did not ask for, it is judged in time.
+            if Instant::now() >= self.beat {
+                self.heartbeat().await?;
+            }
+            if events.iter().any(|event| self.subscription.asks_for(event)) {
+                // One event wakes all readers at once, so the database may be late for some: they must not all end and come again.
+                match self.renew().await {
+                    Err(End::Store) => {
+                        tokio::time::sleep(AGAIN).await;
+                        self.renew().await?;
+                    }
+                    judged => judged?,
+                }
+            }
             for event in events {
                 self.cursor = event.id;
-                if self.subscription.takes(&self.caller, &event) {
+                if self.subscription.asks_for(&event) && may_see(&self.caller, &event) {
                     self.send(frame(&event)).await?;
                     self.state.metrics.events.sent.inc();
                 }
