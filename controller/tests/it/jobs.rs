@@ -542,7 +542,7 @@ async fn come_and_go(backend: Backend, jobs: usize) {
         }
     }
     assert!(accepted.len() >= jobs / 2, "{}", accepted.len());
-    wait::until("all to have ended", async || {
+    wait::within(2 * wait::PATIENCE, "all to have ended", async || {
         let open = list(&rig, "?state=queued&limit=1").await.len()
             + list(&rig, "?state=running&limit=1").await.len();
         if open == 0 {
