@@ -11,10 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use actix_http::header::{HeaderName, HeaderValue};
 use actix_http::{RequestHead, Response, Version};
 use actix_web::rt::net::TcpStream;
-use fdn_core::api::header;
 use fdn_core::{ClientPrefix, ErrorCode};
 use rustix::net::Shutdown;
 use tokio::time::sleep;
@@ -215,16 +213,7 @@ impl Gateway {
         self.metrics.other.ended(outcome, Duration::ZERO);
         let ids = Ids::of(head.headers());
         let mut response = TOO_MANY_STREAMS.respond(&ids.request);
-        let headers = response.headers_mut();
-        headers.insert(CLUSTER, self.cluster.clone());
-        headers.insert(NODE, self.node.clone());
-        if let Ok(id) = HeaderValue::from_maybe_shared(ids.request) {
-            headers.insert(REQUEST_ID, id);
-        }
+        self.add_names(&mut response, ids.request);
         response
     }
 }
-
-const CLUSTER: HeaderName = HeaderName::from_static(header::CLUSTER);
-const NODE: HeaderName = HeaderName::from_static(header::NODE);
-const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use actix_http::header::{HeaderName, HeaderValue, SET_COOKIE};
 use actix_http::{Method, Payload, Request, RequestHead, Response};
+use bytes::Bytes;
 use fdn_core::api::header;
 use fdn_core::usage::{PlanUse, Routed};
 use fdn_core::{ByteSize, ClientPrefix, ErrorCode, NodeId, Revision};
@@ -267,13 +268,18 @@ impl Gateway {
         } else {
             RECORD_LOST.respond(&ids.request)
         };
+        self.add_names(&mut response, ids.request);
+        response
+    }
+
+    /// Adds what every answer of this node has: the names of cluster and node, and the request's id.
+    pub(super) fn add_names(&self, response: &mut Response<GatewayBody>, request: Bytes) {
         let headers = response.headers_mut();
         headers.insert(CLUSTER, self.cluster.clone());
         headers.insert(NODE, self.node.clone());
-        if let Ok(id) = HeaderValue::from_maybe_shared(ids.request) {
+        if let Ok(id) = HeaderValue::from_maybe_shared(request) {
             headers.insert(REQUEST_ID, id);
         }
-        response
     }
 
     fn refuse(&self, refusal: &Refusal, ids: &Ids, arrived: Instant) -> Response<GatewayBody> {
