@@ -381,6 +381,8 @@ impl<H: Host> Actor<H> {
             if self.settings.founder && self.now > self.joining_since + found_after {
                 info!(node = %self.me.node, "no seed has answered: this node begins a cluster");
                 self.members.found_cluster();
+                // A node is admitted when its stream is opened: those whose streams were opened before this one could admit anybody must open new ones.
+                self.streams.drop_all();
                 self.on_self_joined();
             }
             return;

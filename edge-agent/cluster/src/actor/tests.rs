@@ -391,3 +391,24 @@ async fn a_founder_founds_no_cluster_while_a_member_of_one_refuses_it() {
     actor.tick();
     assert!(actor.members.is_joined());
 }
+
+/// It calls its seed, which takes a runtime; nothing waits for what comes of that.
+#[tokio::test]
+async fn a_founder_admits_those_that_had_streams_to_it_before() {
+    let mut actor = newcomer();
+    let calling = |actor: &Actor<Idle>, session| Opened {
+        joined: false,
+        ..opened(actor, session, seed())
+    };
+    let stream = calling(&actor, 1);
+    let closer = stream.closer.clone();
+    actor.on_opened(stream);
+    let found_after = actor.settings.timing.found_after.as_duration();
+    actor.now += millis(found_after + Duration::from_secs(1));
+    actor.tick();
+    assert!(actor.members.is_joined());
+    assert!(closer.is_cancelled(), "it calls again then");
+    let stream = calling(&actor, 2);
+    actor.on_opened(stream);
+    assert!(actor.members.get(seed().key).is_some());
+}
