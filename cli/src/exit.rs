@@ -87,6 +87,7 @@ impl Exit {
             | ErrorCode::CertificateRefused => Self::Denied,
             ErrorCode::NotFound | ErrorCode::UnknownHost => Self::NotFound,
             ErrorCode::Conflict
+            | ErrorCode::PreconditionFailed
             | ErrorCode::NodeNameTaken
             | ErrorCode::NodeAtWork
             | ErrorCode::PriceListOverlaps

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use fdn_core::AppName;
+use fdn_core::account::TenantRef;
 
 use super::{ConnectArgs, OutputArgs, SecretArg, parse_secret};
 
@@ -74,6 +75,9 @@ pub struct DevArgs {
     /// A secret of the manifest and the file its value is in; may be given several times
     #[arg(long = "secret", value_name = "NAME=FILE", value_parser = parse_secret)]
     pub secrets: Vec<SecretArg>,
+    /// The tenant of a new app (its name or id); without it, the only one that you are a member of
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantRef>,
     /// Which network.
     #[command(flatten)]
     pub connect: ConnectArgs,

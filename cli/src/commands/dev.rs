@@ -66,6 +66,7 @@ pub async fn run(args: &DevArgs, env: &Environment, console: &mut Console) -> Re
         client: Client::new(&target)?,
         colors: console.colors(),
         app,
+        tenant: args.tenant.clone(),
     });
     let mut dev = Dev::new(function, target)?;
     dev.run(console).await

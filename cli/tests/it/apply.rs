@@ -101,7 +101,7 @@ async fn what_will_be_created_is_remembered_before_it_is() {
 #[tokio::test]
 async fn nothing_is_changed_if_the_set_has_been_applied_meanwhile() {
     let (ran, changes) = applied(Refuses::Sets).await;
-    assert_ne!(ran.exit, Exit::Ok);
+    assert_eq!(ran.exit, Exit::Conflict, "{}", ran.err);
     for words in ["FDN-2013", "nothing was changed"] {
         assert!(ran.err.contains(words), "{words}: {}", ran.err);
     }

@@ -39,6 +39,7 @@ async fn each_kind_of_failure_has_its_exit_code() {
         (ErrorCode::Forbidden, Exit::Denied),
         (ErrorCode::NotFound, Exit::NotFound),
         (ErrorCode::Conflict, Exit::Conflict),
+        (ErrorCode::PreconditionFailed, Exit::Conflict),
         (ErrorCode::DatabaseFailed, Exit::Unreachable),
         (ErrorCode::Internal, Exit::Failed),
     ] {

@@ -16,20 +16,23 @@ const SOURCE_LINE: &str = "    app.py:2: raise ValueError(\"no\")\n";
 
 /// Starts the command in a folder whose build is a script.
 fn start(home: &Home, fake: &Fake, build: &str) -> Process {
+    start_with(home, fake, &["--build", build])
+}
+
+/// Starts the command with further arguments.
+fn start_with(home: &Home, fake: &Fake, args: &[&str]) -> Process {
     home.file("f/hello.wasm", components::hello("hi"));
     home.file("f/fdn.toml", "name = \"hello\"\n");
     let token = home.file("token", "secret-token");
     let folder = home.folder.path().join("f").display().to_string();
-    Program::new(
-        env!("CARGO_BIN_EXE_fdn"),
-        ["dev", &folder, "--build", build],
-    )
-    .env("HOME", home.folder.path())
-    .env("XDG_CONFIG_HOME", home.folder.path().join("config"))
-    .env("FDN_CONTROLLER", fake.url())
-    .env("FDN_TOKEN_FILE", token)
-    .start(&home.folder.path().join("dev.log"))
-    .expect("fdn dev starts")
+    let args = ["dev", &folder].into_iter().chain(args.iter().copied());
+    Program::new(env!("CARGO_BIN_EXE_fdn"), args)
+        .env("HOME", home.folder.path())
+        .env("XDG_CONFIG_HOME", home.folder.path().join("config"))
+        .env("FDN_CONTROLLER", fake.url())
+        .env("FDN_TOKEN_FILE", token)
+        .start(&home.folder.path().join("dev.log"))
+        .expect("fdn dev starts")
 }
 
 async fn says(process: &Process, text: &str) {
@@ -74,6 +77,24 @@ async fn what_no_node_serves_yet_is_deployed_all_the_same() {
     .await;
     let last = ended(&mut dev, Signal::INT).await;
     assert_eq!(last, "ended; hello v3 stays deployed (fdn delete hello)");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_app_goes_to_the_named_tenant() {
+    let fake = Fake::start(|_, _| Reply::problem(ErrorCode::Forbidden, "no")).await;
+    let home = Home::new();
+    let mut dev = start_with(&home, &fake, &["--build", "true", "--tenant", "shop"]);
+    wait::until("the version to be sent", async || {
+        let sent = fake.requests();
+        let to_shop = |path: &str| path == "/v1/apps/hello/versions?tenant=shop";
+        if sent.iter().any(|one| to_shop(&one.path)) {
+            Ok(())
+        } else {
+            Err(dev.log())
+        }
+    })
+    .await;
+    ended(&mut dev, Signal::INT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fdn_core::account::TenantRef;
 use fdn_core::api::DeployResponse;
 use fdn_core::{AppName, DurationMs, ErrorCode, SecretName};
 use indicatif::ProgressBar;
@@ -31,6 +32,7 @@ pub(super) struct Function {
     pub(super) client: Client,
     pub(super) colors: bool,
     pub(super) app: AppName,
+    pub(super) tenant: Option<TenantRef>,
 }
 
 /// The result of an asynchronous activity.
@@ -84,7 +86,8 @@ impl Function {
         let manifest = deploy::manifest(manifest.as_deref(), &artifact)?;
         let bar = ProgressBar::hidden();
         let form = deploy::form(Form::new(), manifest, self.secrets.clone(), artifact, &bar)?;
-        self.client.deploy(&self.app, None, form).await
+        let tenant = self.tenant.as_ref();
+        self.client.deploy(&self.app, tenant, form).await
     }
 
     pub(super) async fn ready(
