@@ -27,7 +27,7 @@ pub struct WorkflowSettings {
     pub workers: usize,
     /// The most runs that this gateway coordinates at the same time; further ones are refused.
     pub runs: usize,
-    /// The most bytes that one run may hold: the request, outputs that other stages still need, and inputs made of several outputs.
+    /// The most bytes that one run may hold: the request, outputs that other stages still need, and inputs and answers made of several outputs.
     pub run_data: ByteSize,
     /// The number of connections to each gateway of another cluster.
     pub connections: usize,

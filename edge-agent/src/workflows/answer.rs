@@ -7,6 +7,7 @@ use fdn_core::api::header;
 use fdn_core::workflow::parts::{Multipart, Part};
 use fdn_core::{ErrorCode, Problem, StageName};
 
+use super::budget::Budget;
 use super::call::Output;
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head;
@@ -24,8 +25,14 @@ pub(super) fn single(output: Output) -> Response<GatewayBody> {
     response.set_body(GatewayBody::full(output.body))
 }
 
-/// The response of a workflow with several exits: their outputs as parts.
-pub(super) fn several(outputs: &[(&StageName, Output)]) -> Response<GatewayBody> {
+/// The response of a workflow with several exits: their outputs as parts. `None` if these copies of the outputs are larger than what `budget` has left.
+pub(super) fn several(
+    outputs: &[(&StageName, Output)],
+    budget: &Budget,
+) -> Option<Response<GatewayBody>> {
+    // Before it is made: what has no room is not copied first.
+    let least: usize = outputs.iter().map(|(_, output)| output.body.len()).sum();
+    let mut held = budget.take(least)?;
     let parts: Vec<Part<'_>> = outputs
         .iter()
         .map(|(stage, output)| Part {
@@ -35,6 +42,9 @@ pub(super) fn several(outputs: &[(&StageName, Output)]) -> Response<GatewayBody>
         })
         .collect();
     let whole = Multipart::new(&parts);
+    if !held.grow(whole.body.len().saturating_sub(least)) {
+        return None;
+    }
     let body = GatewayBody::full(Bytes::from(whole.body));
     let mut response = Response::with_body(StatusCode::OK, body);
     if let Ok(kind) = HeaderValue::from_str(&whole.content_type) {
@@ -42,7 +52,7 @@ pub(super) fn several(outputs: &[(&StageName, Output)]) -> Response<GatewayBody>
             .headers_mut()
             .insert(actix_http::header::CONTENT_TYPE, kind);
     }
-    response
+    Some(response)
 }
 
 /// The response of a failed run: a problem with stage, attempt and reason.
@@ -79,5 +89,38 @@ pub(super) fn add_stages_header(
         .collect();
     if let Ok(stages) = HeaderValue::from_str(&stages.join(", ")) {
         response.headers_mut().insert(STAGES, stages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    const EACH: usize = 300 << 10;
+
+    fn output(budget: &Budget) -> Output {
+        Output {
+            status: http::StatusCode::OK,
+            headers: HeaderMap::new(),
+            body: vec![b'x'; EACH].into(),
+            held: budget.take(EACH).expect("there is room"),
+        }
+    }
+
+    #[test]
+    fn several_outputs_are_joined_only_within_what_the_run_may_still_keep() {
+        let (a, b): (StageName, StageName) = ("a".parse().expect("a"), "b".parse().expect("b"));
+        let budget = Budget::new(1 << 20);
+        let mut outputs = vec![(&a, output(&budget))];
+        assert!(several(&outputs, &budget).is_some());
+        assert_eq!(budget.left(), (1 << 20) - EACH, "it is the caller's now");
+        outputs.push((&b, output(&budget)));
+        assert!(several(&outputs, &budget).is_none());
+        assert_eq!(budget.left(), (1 << 20) - 2 * EACH);
+        // The output itself has room, the head of its part has none.
+        let budget = Budget::new(2 * EACH);
+        assert!(several(&[(&a, output(&budget))], &budget).is_none());
     }
 }

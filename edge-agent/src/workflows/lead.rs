@@ -41,6 +41,7 @@ use crate::gateway::upload;
 use crate::invocations::retry::is_idempotent;
 use crate::metrics::Outcome;
 use crate::policy::Pass;
+use crate::policy::guard::client_text;
 use crate::traces::RunSpans;
 
 /// The call that started a run.
@@ -397,7 +398,7 @@ impl Lead<'_> {
             headers,
             body,
             requested_host: caller.host.to_owned(),
-            client: caller.peer.address.clone(),
+            client: client_text(caller.head, caller.peer),
             ids: Ids {
                 request: caller.ids.request.clone(),
                 trace: caller.ids.trace.child(rand::random()),
@@ -426,7 +427,14 @@ impl Lead<'_> {
                     Some((_, output)) if is_single => answer::single(output),
                     last => {
                         outputs.extend(last);
-                        answer::several(&outputs)
+                        answer::several(&outputs, &self.budget).unwrap_or_else(|| {
+                            self.accounting.outcome = (Outcome::FunctionEnded, "failed");
+                            let left = self.budget.left();
+                            let told = format!(
+                                "its answer is larger than the {left} bytes that the run may still keep"
+                            );
+                            answer::failed(Problem::new(ErrorCode::WorkflowTooLarge, told), ids)
+                        })
                     }
                 }
             }
