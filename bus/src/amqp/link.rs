@@ -124,7 +124,8 @@ impl Link {
         }
     }
 
-    /// Declares a consumer's queue and returns a channel for the consumer.
+    /// Declares a consumer's queue and returns a channel for the consumer. Nobody else waits for the broker's answers, which the caller limits: a queue
+    /// that elects its leader may take longer than [`CHANNEL_TIMEOUT`].
     pub(super) async fn consumer(
         &self,
         names: &Names,
