@@ -82,32 +82,36 @@ pub struct Peer {
     pub address: Bytes,
     /// Its address; `None` on a connection without one.
     pub ip: Option<IpAddr>,
-    /// Whether it is a proxy whose forwarding headers are trusted.
+    /// Whether its `x-forwarded-host` and `x-forwarded-proto` are trusted.
     pub trusted: bool,
+    /// Whether it is a trusted proxy, which adds its client's address to `x-forwarded-for`.
+    pub proxy: bool,
     /// Whether the connection uses TLS.
     pub secure: bool,
 }
 
 impl Peer {
-    /// The client whose address another gateway of the network passed on.
+    /// The client whose address another gateway of the network passed on. That gateway has removed what it did not trust, but passes on
+    /// `x-forwarded-for` for the function as it came: only the address that it names itself counts.
     pub(crate) fn forwarded(address: Bytes) -> Self {
         let text = std::str::from_utf8(&address).ok();
         Self {
             ip: text.and_then(|text| text.parse().ok()),
             address,
             trusted: true,
+            proxy: false,
             secure: false,
         }
     }
 
-    /// A client at `address`, without TLS.
+    /// A client at `address`, or a `trusted` proxy there, without TLS.
     #[must_use]
     pub fn new(address: Option<IpAddr>, trusted: bool) -> Self {
-        let text = address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
         Self {
-            address: Bytes::from(text),
+            address: address_text(address),
             ip: address,
             trusted,
+            proxy: trusted,
             secure: false,
         }
     }
@@ -118,6 +122,12 @@ impl Peer {
         self.secure = secure;
         self
     }
+}
+
+/// An address as a header's value.
+pub(crate) fn address_text(address: Option<IpAddr>) -> Bytes {
+    let text = address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
+    Bytes::from(text)
 }
 
 /// The host of a request, as the client wrote it: from the target (HTTP/2, or absolute form, RFC 9112, section 3.2.2), else from the `host`

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_http::{Method, RequestHead, header as names};
+use bytes::Bytes;
 use fdn_core::api::header;
 use fdn_core::policy::cors::Preflight;
 use fdn_core::policy::decide::{
@@ -23,7 +24,7 @@ use super::counts::{AppCounts, PolicyMetrics};
 use super::jwks::KeySet;
 use super::quota::Quota;
 use super::rates::{AppRate, ClientRates};
-use crate::gateway::head::{Identity, Peer};
+use crate::gateway::head::{Identity, Peer, address_text};
 use crate::gateway::problem::ProblemResponse;
 use crate::settings::PolicySettings;
 
@@ -374,13 +375,22 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The client's address: the connection's, or, behind a trusted proxy, the last one in `x-forwarded-for`, which the proxy added. The entries
 /// before it are claims of the client.
 pub(crate) fn client_address(head: &RequestHead, peer: &Peer) -> Option<IpAddr> {
-    if !peer.trusted {
+    if !peer.proxy {
         return peer.ip;
     }
     let last = head.headers().get_all(FORWARDED_FOR).last();
     let last = last.and_then(|value| value.to_str().ok());
     let last = last.and_then(|list| list.rsplit(',').next());
     last.and_then(|text| text.trim().parse().ok()).or(peer.ip)
+}
+
+/// The client's address for a gateway that the call is handed on to, which knows neither the connection nor the trusted proxies here.
+pub(crate) fn client_text(head: &RequestHead, peer: &Peer) -> Bytes {
+    if peer.proxy {
+        address_text(client_address(head, peer))
+    } else {
+        peer.address.clone()
+    }
 }
 
 /// The key of a client's address, for rates and splits.

@@ -32,7 +32,7 @@ use crate::gateway::head::{self, Identity, Ids, Peer};
 use crate::gateway::instance::InstanceBody;
 use crate::gateway::problem::ProblemResponse;
 use crate::gateway::service::Gateway;
-use crate::policy::guard::Permit;
+use crate::policy::guard::{Permit, client_text};
 
 /// The path prefix of forwarded calls.
 const PREFIX: &str = "/fdn.forward.v1/";
@@ -335,8 +335,9 @@ fn request(
     if let Some(within) = within {
         headers.insert(WITHIN, millis(within));
     }
+    let client = client_text(call.head, call.peer);
     let bytes = [
-        (CLIENT, &call.peer.address),
+        (CLIENT, &client),
         (
             HeaderName::from_static(header::REQUEST_ID),
             &call.ids.request,
@@ -461,6 +462,7 @@ mod tests {
     fn sent(
         headers: &[(&'static str, &'static str)],
         identity: Identity<'_>,
+        by_proxy: bool,
     ) -> Request<Full<Bytes>> {
         let mut test = TestRequest::default();
         test.uri("/p?q=1").method(actix_http::Method::PUT);
@@ -474,7 +476,7 @@ mod tests {
             head: test.head(),
             host: "HELLO.fn.test:8080",
             ids: &Ids::of(test.headers()),
-            peer: &Peer::new(Some("192.0.2.7".parse().expect("address")), false).over_tls(true),
+            peer: &Peer::new(Some("192.0.2.7".parse().expect("address")), by_proxy).over_tls(true),
             identity,
             permit: None,
             body: Bytes::from_static(b"x"),
@@ -495,6 +497,7 @@ mod tests {
                 ("fdn-call-via", "n-9"),
             ],
             Identity::default(),
+            false,
         );
         assert!(is_one(sent.uri()));
         let (mut parts, _) = sent.into_parts();
@@ -513,6 +516,15 @@ mod tests {
     }
 
     #[test]
+    fn the_gateway_says_where_the_client_is() {
+        let chain = [("x-forwarded-for", "198.51.100.1, 203.0.113.9")];
+        for (by_proxy, client) in [(true, "203.0.113.9"), (false, "192.0.2.7")] {
+            let sent = sent(&chain, Identity::default(), by_proxy);
+            assert_eq!(sent.headers()[CLIENT], client);
+        }
+    }
+
+    #[test]
     fn only_the_gateway_says_who_called_and_a_key_goes_no_further() {
         let value = HeaderValue::from_static("key:shop");
         let identity = Identity {
@@ -522,6 +534,7 @@ mod tests {
         let sent = sent(
             &[("x-fdn-identity", "key:admin"), ("x-api-key", "k")],
             identity,
+            false,
         );
         let told: Vec<_> = sent.headers().get_all(header::IDENTITY).iter().collect();
         assert_eq!(told, [&value]);

@@ -101,6 +101,23 @@ async fn addresses_are_those_of_clients() {
     }
 }
 
+/// A gateway that a call is handed on to takes the client's address from the gateway that handed it on, not from the client.
+#[test]
+fn a_call_that_is_handed_on_keeps_its_clients_address() {
+    let mut request = TestRequest::default();
+    request.append_header(("x-forwarded-for", "198.51.100.1, 203.0.113.9"));
+    let request = request.finish();
+    for (trusted, known) in [(true, "203.0.113.9"), (false, "192.0.2.7")] {
+        let told = client_text(request.head(), &peer(trusted));
+        assert_eq!(told, known);
+        let there = Peer::forwarded(told);
+        let known: IpAddr = known.parse().expect("address");
+        assert_eq!(there.ip, Some(known), "for the call's record");
+        assert_eq!(client_address(request.head(), &there), Some(known));
+        assert_eq!(client_text(request.head(), &there), there.address);
+    }
+}
+
 /// A place is released when the pass that holds it is dropped.
 #[tokio::test]
 async fn places_are_given_back() {
@@ -111,6 +128,7 @@ async fn places_are_given_back() {
         address: bytes::Bytes::from_static(b"unknown"),
         ip: None,
         trusted: false,
+        proxy: false,
         secure: false,
     };
     let Decision::Pass(first) = check().await else {
