@@ -2,8 +2,8 @@
 //!
 //! actix closes an idle HTTP/1 connection by a timer that the first byte of the next request clears, and it times only the head of a connection's
 //! first request. So a connection that sends part of a second head would stay open for ever. A task of our own closes connections on which no call
-//! has run for longer than a client may be idle and then send a head. It sees a connection from its first byte on: actix waits for that without a
-//! limit.
+//! has run for longer than a client may be idle and then send a head. It sees a connection from its first byte on, for which a client has no
+//! longer than for a head.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -11,11 +11,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use actix_http::error::DispatchError;
 use actix_http::{RequestHead, Response, Version};
 use actix_web::rt::net::TcpStream;
 use fdn_core::{ClientPrefix, ErrorCode};
 use rustix::net::Shutdown;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
@@ -42,6 +43,20 @@ pub struct ConnectionLimits {
     pub idle: Duration,
     /// The most calls that run at once on one HTTP/2 connection.
     pub streams: u32,
+}
+
+/// Waits for the first byte of a connection without TLS, for `limit` at most. actix tells HTTP/2 from HTTP/1 by what arrives first, and would itself
+/// wait for it without a limit.
+///
+/// # Errors
+/// When nothing arrives in time, or the connection fails.
+pub(super) async fn begun(stream: TcpStream, limit: Duration) -> Result<TcpStream, DispatchError> {
+    let seen = timeout(limit.max(IDLE_MIN), stream.peek(&mut [0])).await;
+    match seen {
+        Ok(Ok(_)) => Ok(stream),
+        Ok(Err(failure)) => Err(DispatchError::Io(failure)),
+        Err(_) => Err(DispatchError::SlowRequestTimeout),
+    }
 }
 
 /// A client's connection. Stored in the connection's extensions, on the connection's thread.

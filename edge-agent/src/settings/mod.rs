@@ -179,9 +179,14 @@ impl Settings {
                 "gateway.tls.listen needs a certificate in gateway.tls.certificates",
             ),
             (
-                self.gateway.tls.check_interval.as_millis() > 0
-                    && self.gateway.tls.handshake.as_millis() > 0,
-                "gateway.tls.check_interval and gateway.tls.handshake must be longer than 0s",
+                [
+                    self.gateway.head_timeout,
+                    self.gateway.tls.check_interval,
+                    self.gateway.tls.handshake,
+                ]
+                .iter()
+                .all(|limit| limit.as_millis() > 0),
+                "gateway.head_timeout, gateway.tls.check_interval and gateway.tls.handshake must be longer than 0s",
             ),
             (self.apps.parallel > 0, "apps.parallel must be at least 1"),
             (

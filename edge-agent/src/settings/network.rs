@@ -28,7 +28,7 @@ pub struct GatewaySettings {
     pub max_connections: usize,
     /// How long an idle connection is kept.
     pub keep_alive: DurationMs,
-    /// The timeout for receiving a request's head.
+    /// The timeout for receiving a request's head, and before the first one for a new connection's first byte.
     pub head_timeout: DurationMs,
     /// The most calls that run at once on one HTTP/2 connection; further ones are refused.
     pub streams: NonZeroU32,

@@ -69,6 +69,24 @@ async fn a_part_of_a_second_head_does_not_hold_a_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_begins_no_request_does_not_hold_a_connection() {
+    let network = Network::start().await;
+    let settings = brief(&network, DurationMs::from_secs(2));
+    let agent = network.agent(settings).await;
+    // Nothing at all, and a part of what an HTTP/2 client sends first.
+    for begun in ["", "PRI * "] {
+        let mut client = TcpStream::connect(agent.gateway_address())
+            .await
+            .expect("a connection");
+        client.write_all(begun.as_bytes()).await.expect("sent");
+        let mut answer = Vec::new();
+        let ended = timeout(PATIENCE, client.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "open after {begun:?}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_whose_call_runs_is_not_idle() {
     let network = Network::start().await;
     let settings = brief(&network, DurationMs::from_millis(300));
