@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fdn_core::message::{Holders, NetworkDesired, TxtDesired};
 use fdn_core::{AppName, ClusterId, HostName, Revision, Timestamp};
@@ -307,16 +308,18 @@ impl Head {
 }
 
 /// Writes the state to `dir`. Pending changes of bindings are not written: the caller has made sure that there are none, or that the app's
-/// revision does not include them.
+/// revision does not include them. Returns how long encoding took, without the wait for the disk.
 ///
 /// # Errors
 /// When it cannot be written; the previous file is kept.
-pub fn save(dir: &Path, desired: &DesiredState) -> io::Result<()> {
+pub fn save(dir: &Path, desired: &DesiredState) -> io::Result<Duration> {
     let mut fresh = tempfile::Builder::new().prefix(FILE).tempfile_in(dir)?;
+    let begun = Instant::now();
     let mut out = BufWriter::with_capacity(BUFFER, fresh.as_file_mut());
     encode(desired, &mut out)?;
     out.flush()?;
     drop(out);
+    let encoded = begun.elapsed();
     fresh.as_file().sync_all()?;
     fresh.persist(dir.join(FILE))?;
     match fs::remove_file(dir.join(OLD_FILE)) {
@@ -324,7 +327,8 @@ pub fn save(dir: &Path, desired: &DesiredState) -> io::Result<()> {
         _ => {}
     }
     // The rename itself must survive a power failure too.
-    File::open(dir)?.sync_all()
+    File::open(dir)?.sync_all()?;
+    Ok(encoded)
 }
 
 /// Encodes the state in the file format.

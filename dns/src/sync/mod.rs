@@ -45,7 +45,7 @@ const PAUSE_KNEE: Duration = Duration::from_millis(50);
 const PAUSE_LONG: u32 = 9;
 /// The longest rest.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The same factor for writing to disk.
+/// The same factor for encoding what is written to disk.
 const SAVE_PAUSE: u32 = 19;
 /// How often a mere confirmation of the state is written to disk.
 const KEEP_CONFIRMATION: Duration = Duration::from_secs(300);
@@ -88,7 +88,7 @@ pub struct StateStore {
     /// When the last write to disk began, and before when the next one must not begin.
     save_begun: Instant,
     next_save_at: Instant,
-    saving: Option<JoinHandle<std::io::Result<()>>>,
+    saving: Option<JoinHandle<std::io::Result<Duration>>>,
     published: Arc<Published>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
@@ -433,16 +433,20 @@ impl StateStore {
         self.saving = Some(spawn_blocking(move || disk::save(&dir, &desired)));
     }
 
-    fn saved(&mut self, result: std::io::Result<()>) {
+    fn saved(&mut self, result: std::io::Result<Duration>) {
         self.saving = None;
         let now = Instant::now();
-        self.next_save_at = now + now.duration_since(self.save_begun) * SAVE_PAUSE;
-        if let Err(cause) = result {
-            self.metrics.bindings.unsaved.inc();
-            error!(code = %ErrorCode::DataDirectory, dir = %self.settings.dir.display(), %cause, "the state cannot be written; tried again later");
-            // At least a second, so that a full disk is not retried constantly.
-            let pause = self.settings.save_after.max(Duration::from_secs(1));
-            self.save_at.get_or_insert(Instant::now() + pause);
+        let whole = now.duration_since(self.save_begun);
+        match result {
+            Ok(encoded) => self.next_save_at = now + save_pause(encoded, whole),
+            Err(cause) => {
+                self.metrics.bindings.unsaved.inc();
+                error!(code = %ErrorCode::DataDirectory, dir = %self.settings.dir.display(), %cause, "the state cannot be written; tried again later");
+                // At least a second, so that a full disk is not retried constantly.
+                let pause = self.settings.save_after.max(Duration::from_secs(1));
+                self.next_save_at = now + whole;
+                self.save_at.get_or_insert(now + pause);
+            }
         }
     }
 
@@ -465,6 +469,12 @@ fn pause_after(spent: Duration) -> Duration {
     short.max(spent * PAUSE_LONG).min(PAUSE_MAX)
 }
 
+/// How long nothing is written after a save that took `whole`, of which encoding took `encoded`. A slow disk keeps it busy half of the time at most;
+/// it must not put off for long what a killed server would lose.
+fn save_pause(encoded: Duration, whole: Duration) -> Duration {
+    (encoded * SAVE_PAUSE).max(whole)
+}
+
 /// Waits until a point in time, or forever if there is none.
 async fn at(when: Option<Instant>) {
     match when {
@@ -474,7 +484,9 @@ async fn at(when: Option<Instant>) {
 }
 
 /// Waits for a running save, or forever if there is none.
-async fn finished(saving: &mut Option<JoinHandle<std::io::Result<()>>>) -> std::io::Result<()> {
+async fn finished(
+    saving: &mut Option<JoinHandle<std::io::Result<Duration>>>,
+) -> std::io::Result<Duration> {
     match saving {
         Some(handle) => handle
             .await
@@ -496,5 +508,17 @@ mod tests {
         assert_eq!(rest(5_000), 50_000);
         assert_eq!(rest(20_000), 180_000);
         assert_eq!(rest(500_000), 1_000_000, "the longest");
+    }
+
+    #[test]
+    fn a_slow_disk_puts_off_the_next_save_by_no_more_than_itself() {
+        let of = Duration::from_millis;
+        assert_eq!(save_pause(of(1), of(2)), of(19));
+        assert_eq!(
+            save_pause(of(1), of(1_000)),
+            of(1_000),
+            "it waited for the disk"
+        );
+        assert_eq!(save_pause(of(500), of(600)), of(9_500));
     }
 }
