@@ -248,6 +248,9 @@ fn call_error(error: &wasmtime::Error, store: &Store<GuestState>, shared: &Share
             Termination::Timeout => CallError::Timeout {
                 limit: shared.limits.timeout,
             },
+            Termination::Held => CallError::Trapped {
+                reason: describe(error),
+            },
         };
     }
     if let Some(limit) = error.downcast_ref::<PoolConcurrencyLimitError>() {

@@ -233,6 +233,57 @@ pub fn hog() -> Vec<u8> {
     )
 }
 
+/// Prepares this many answers with bodies, sends none of them, and loops forever.
+#[must_use]
+pub fn hoarding_answers(count: u32) -> Vec<u8> {
+    hoarding(
+        "(call $response-body (call $response-new (call $fields-new)) (i32.const 0))",
+        count,
+        b"",
+    )
+}
+
+/// Prepares this many requests to an authority of 256 KiB, sends none of them, and loops forever.
+#[must_use]
+pub fn hoarding_requests(count: u32) -> Vec<u8> {
+    hoarding(
+        "(local.set $a (call $out-new (call $fields-new)))
+        (drop (call $out-authority (local.get $a) (i32.const 1) (i32.const 1024) (i32.const 262144)))",
+        count,
+        "a".repeat(262_144).as_bytes(),
+    )
+}
+
+/// Makes this many header maps, gives each of them 3000 values and takes those away again, and loops forever.
+#[must_use]
+pub fn hoarding_headers(count: u32) -> Vec<u8> {
+    // The memory from 16384 on is zero: the values are empty.
+    hoarding(
+        "(local.set $a (call $fields-new))
+        (call $fields-set (local.get $a) (i32.const 1024) (i32.const 1) (i32.const 16384) (i32.const 3000) (i32.const 0))
+        (call $fields-delete (local.get $a) (i32.const 1024) (i32.const 1) (i32.const 0))",
+        count,
+        b"n",
+    )
+}
+
+fn hoarding(step: &str, count: u32, text: &[u8]) -> Vec<u8> {
+    let handle = format!(
+        "(loop $more
+            {step}
+            (local.set $c (i32.add (local.get $c) (i32.const 1)))
+            (br_if $more (i32.lt_u (local.get $c) (i32.const {count}))))
+        (loop $for-ever (br $for-ever))"
+    );
+    Module {
+        handle: &handle,
+        text,
+        pages: 5,
+        ..Module::default()
+    }
+    .build()
+}
+
 /// Allocates memory until that fails, then answers `full`: a failed allocation need not end the call.
 #[must_use]
 pub fn frugal() -> Vec<u8> {
@@ -496,6 +547,9 @@ mod tests {
             looping_midway(),
             cpu_bound(1),
             hog(),
+            hoarding_answers(1),
+            hoarding_requests(1),
+            hoarding_headers(1),
             frugal(),
             endless_body(),
             no_response(),

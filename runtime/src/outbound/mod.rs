@@ -29,6 +29,8 @@ pub(crate) use lookup::Lookups;
 /// be finished in one go; with more, slow readers would hold more memory.
 const BODY_CHUNKS: usize = 7;
 const BODY_CHUNK_SIZE: usize = 64 << 10;
+/// The most bytes that wait in a body; the channel has one place more than was asked for.
+pub(crate) const BODY_MAX: usize = (BODY_CHUNKS + 1) * BODY_CHUNK_SIZE;
 
 /// The most lines about denied requests per call: a guest may retry any number of times.
 const DENIED_LINES: u32 = 10;

@@ -117,6 +117,31 @@ async fn memory_is_refused_beyond_its_limit() {
 }
 
 #[tokio::test]
+async fn what_a_guest_leaves_with_the_host_is_bounded() {
+    for component in [
+        components::hoarding_answers(140),
+        components::hoarding_requests(400),
+        components::hoarding_headers(1100),
+    ] {
+        let (context, log) = context_with(generous());
+        let error = call(&component, context).await.expect_err("no answer");
+        assert!(
+            matches!(&error, CallError::Trapped { reason } if reason.contains("not sent")),
+            "{error}"
+        );
+        assert_eq!(system_lines(&log), [error.to_string()]);
+    }
+    // As many as a call may send do no harm: the guest ends for another reason.
+    let limit = Duration::from_millis(50);
+    let limits = Limits {
+        cpu_time: limit,
+        ..generous()
+    };
+    let answer = call(&components::hoarding_answers(100), context_with(limits).0).await;
+    assert_eq!(answer, Err(CallError::CpuLimit { limit }));
+}
+
+#[tokio::test]
 async fn an_endless_body_is_cut_at_its_limit() {
     let limit = ByteSize::from_mib(1);
     let (context, log) = context_with(Limits {

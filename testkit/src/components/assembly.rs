@@ -29,6 +29,18 @@ const IMPORTS: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "wasi:http/types",
+        "[method]fields.set",
+        "fields-set",
+        "(param i32 i32 i32 i32 i32 i32)",
+    ),
+    (
+        "wasi:http/types",
+        "[method]fields.delete",
+        "fields-delete",
+        "(param i32 i32 i32 i32)",
+    ),
+    (
+        "wasi:http/types",
         "[method]incoming-request.path-with-query",
         "request-path",
         "(param i32 i32)",
