@@ -4,6 +4,8 @@
 //! It knows two formats, both tar files, plain or gzip: the output of `docker save` (`manifest.json` names configuration and layers) and an OCI
 //! image layout (image-layout.md of the OCI image specification: `index.json`, blobs by digest). No path of an archive is used as a file system path.
 
+mod headers;
+mod layers;
 mod unpack;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +29,8 @@ pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 const DOCUMENT_MAX: u64 = 4 << 20;
 /// The most entries of an archive.
 const ENTRIES_MAX: usize = 100_000;
+/// The most bytes of the names of all entries, and of what they link to.
+const NAMES_MAX: usize = 16 << 20;
 /// The most nested indexes: an index inside an index is a multi-platform image under one tag.
 const DEPTH: usize = 3;
 /// Bytes read at a time.
@@ -181,9 +185,11 @@ impl FileCompression {
     fn of(head: &[u8]) -> Self {
         // Gzip: RFC 1952; zstd: RFC 8878; then the formats of bzip2 and xz.
         let others: [&[u8]; 3] = [&[0x28, 0xb5, 0x2f, 0xfd], b"BZh", b"\xfd7zXZ"];
+        // A file of zstd may begin with a frame that is skipped (RFC 8878, section 3.1.2).
+        let is_skippable = matches!(head, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]);
         if head.starts_with(&[0x1f, 0x8b]) {
             Self::Gzip
-        } else if others.iter().any(|magic| head.starts_with(magic)) {
+        } else if is_skippable || others.iter().any(|magic| head.starts_with(magic)) {
             Self::Other
         } else {
             Self::None
@@ -224,6 +230,12 @@ pub struct Contents {
     unmeasured: BTreeSet<String>,
     /// Files that cannot be decompressed, with the reasons.
     broken: BTreeMap<String, String>,
+    /// What files unpack to: bytes and entries.
+    unfolded: BTreeMap<String, (u64, u64)>,
+    /// What symbolic links lead to.
+    links: BTreeMap<String, String>,
+    /// The most bytes that the image may unpack to.
+    max_size: u64,
 }
 
 impl Contents {
@@ -245,16 +257,38 @@ impl Contents {
     }
 
     fn scan(path: &Path, max_size: u64, digests: bool) -> Result<Self, ArchiveError> {
-        let mut contents = Self::default();
+        let mut contents = Self {
+            max_size,
+            ..Self::default()
+        };
         let mut budget = Budget::new(max_size);
-        let mut kept = 0;
+        let (mut kept, mut names) = (0, 0);
         for (count, entry) in open(path, max_size)?.entries()?.enumerate() {
             let mut entry = entry.map_err(|e| invalid(format!("it is not a tar file: {e}")))?;
             if count >= ENTRIES_MAX {
                 return Err(invalid(format!("it has more than {ENTRIES_MAX} entries")));
             }
             let name = entry_name(&entry)?;
+            let target = entry.link_name_bytes().map(|target| target.into_owned());
+            let target = target.unwrap_or_default();
+            names += name.len() + target.len();
+            if names > NAMES_MAX {
+                let most = NAMES_MAX >> 20;
+                let reason = format!("the names of its entries have more than {most} MiB");
+                return Err(invalid(reason));
+            }
             let kind = entry.header().entry_type();
+            if kind == EntryType::Symlink {
+                let target = String::from_utf8(target)
+                    .map_err(|_| invalid(format!("{name} leads to a name that is not UTF-8")))?;
+                contents.links.insert(name.clone(), target);
+            } else if kind.is_file() {
+                // An engine has what came last.
+                contents.links.remove(&name);
+            } else if kind == EntryType::Link {
+                contents.links.remove(&name);
+                contents.unfolded.remove(&name);
+            }
             let document = name.ends_with(".json") || name.starts_with("blobs/");
             let size = entry.size();
             let mut first = Vec::new();
@@ -300,6 +334,7 @@ impl Contents {
         if compression == FileCompression::Other {
             self.unmeasured.insert(name.to_owned());
         }
+        let before = budget.left();
         let mut unpacking = Some(Unpacking::new(compression == FileCompression::Gzip, budget));
         let mut builder = DigestBuilder::default();
         let mut piece = head;
@@ -318,6 +353,10 @@ impl Contents {
         if let Some(Err(error)) = unpacking.map(Unpacking::finish) {
             self.record_unpack_error(name, &error)?;
         }
+        let after = budget.left();
+        let unfolded = self.unfolded.entry(name.to_owned()).or_default();
+        unfolded.0 += before.0 - after.0;
+        unfolded.1 += before.1 - after.1;
         self.digests.insert(name.to_owned(), builder.finish());
         Ok(())
     }
@@ -329,19 +368,6 @@ impl Contents {
         }
         self.broken.insert(name.to_owned(), error.to_string());
         Ok(())
-    }
-
-    /// Checks that the unpacked size of all layers was counted.
-    ///
-    /// # Errors
-    /// When that of one was not.
-    pub fn check_measured(&self, image: &Image) -> Result<(), ArchiveError> {
-        let layer = image.layers.iter().find(|l| self.unmeasured.contains(*l));
-        layer.map_or(Ok(()), |layer| {
-            Err(invalid(format!(
-                "{layer} is neither plain nor gzip, so what it unfolds to is not known; save the image with layers of gzip"
-            )))
-        })
     }
 
     /// The format of the archive.
@@ -481,8 +507,8 @@ impl Contents {
             }
             compared += 1;
         }
-        let mut layers = image.layers.iter();
-        if let Some((layer, why)) = layers.find_map(|layer| self.broken.get_key_value(layer)) {
+        let mut layers = image.layers.iter().filter_map(|layer| self.file_of(layer));
+        if let Some((layer, why)) = layers.find_map(|layer| self.broken.get_key_value(&layer)) {
             return Err(invalid(format!("{layer} cannot be unfolded: {why}")));
         }
         Ok(compared)

@@ -132,6 +132,21 @@ pub fn validate(path: &Path, limit: ByteSize) -> Result<Vec<ValidationStep>, Ima
     step("config", of("layer", image.layers.len()));
     let compared = contents.compare(&image, &config);
     let compared = compared.map_err(at(ImageError::Damaged))?;
+    // A node of another architecture takes another image of the archive.
+    for processor in ARCHITECTURES {
+        let other = contents.image(&[processor]).ok();
+        let Some(other) = other.filter(|other| *other != image) else {
+            continue;
+        };
+        contents
+            .check_measured(&other)
+            .map_err(at(ImageError::Invalid))?;
+        let config = contents.config(&other).map_err(at(ImageError::Config))?;
+        config.check(&other).map_err(at(ImageError::Config))?;
+        contents
+            .compare(&other, &config)
+            .map_err(at(ImageError::Damaged))?;
+    }
     step("digest", format!("{} as said", of("file", compared)));
     let platform = config.platform();
     if !config.runs_on(&ARCHITECTURES) {

@@ -7,34 +7,33 @@ use std::io::{self, Read, Write};
 
 use fdn_core::ByteSize;
 use flate2::write::MultiGzDecoder;
-use tar::Header;
+
+use super::headers::Headers;
 
 /// The default limit on the unpacked size of an image.
 pub const UNPACKED_MAX: ByteSize = ByteSize::from_mib(4096);
 
 /// The most files, folders and links of all layers together.
 const ENTRIES_MAX: u64 = 1_000_000;
-/// The block size of a tar file, in bytes (POSIX.1-1988, ustar).
-const BLOCK: usize = 512;
-/// The position of the checksum in a header; its own bytes are counted as spaces.
-const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 fn too_much(what: String) -> io::Error {
     let text = format!("it unfolds to more than {what}");
     io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
-/// A reader that fails once it has read more than a number of bytes.
+/// A reader of a tar file that fails once it has read more than a number of bytes, or a header that is refused.
 pub(super) struct Bounded<R> {
     inner: R,
+    headers: Headers,
     left: u64,
     max_size: u64,
 }
 
 impl<R> Bounded<R> {
-    pub(super) const fn new(inner: R, max_size: u64) -> Self {
+    pub(super) fn new(inner: R, max_size: u64) -> Self {
         Self {
             inner,
+            headers: Headers::default(),
             left: max_size,
             max_size,
         }
@@ -47,6 +46,7 @@ impl<R: Read> Read for Bounded<R> {
         let left = self.left.checked_sub(read as u64);
         self.left =
             left.ok_or_else(|| too_much(ByteSize::from_bytes(self.max_size).to_string()))?;
+        self.headers.pass(&buffer[..read])?;
         Ok(read)
     }
 }
@@ -67,15 +67,17 @@ impl Budget {
         }
     }
 
-    fn bytes(&mut self, count: usize) -> io::Result<()> {
-        let left = self.bytes.checked_sub(count as u64);
-        self.bytes =
-            left.ok_or_else(|| too_much(ByteSize::from_bytes(self.max_size).to_string()))?;
-        Ok(())
+    /// What is left: bytes and entries.
+    pub(super) const fn left(&self) -> (u64, u64) {
+        (self.bytes, self.entries)
     }
 
-    fn entry(&mut self) -> io::Result<()> {
-        let left = self.entries.checked_sub(1);
+    /// Takes bytes and entries.
+    pub(super) fn take(&mut self, bytes: u64, entries: u64) -> io::Result<()> {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes =
+            left.ok_or_else(|| too_much(ByteSize::from_bytes(self.max_size).to_string()))?;
+        let left = self.entries.checked_sub(entries);
         self.entries = left.ok_or_else(|| too_much(format!("{ENTRIES_MAX} files")))?;
         Ok(())
     }
@@ -93,9 +95,7 @@ impl<'b> Unpacking<'b> {
     pub(super) fn new(is_gzip: bool, budget: &'b mut Budget) -> Self {
         let layer = Layer {
             budget,
-            block: Vec::with_capacity(BLOCK),
-            skip: 0,
-            counts: true,
+            headers: Headers::of_layer(),
         };
         if is_gzip {
             Self::Packed(Box::new(MultiGzDecoder::new(layer)))
@@ -124,57 +124,13 @@ impl<'b> Unpacking<'b> {
 /// Counts the bytes of a layer and, as long as it is a tar file, its entries.
 pub(super) struct Layer<'b> {
     budget: &'b mut Budget,
-    /// The part of the next header that has been read.
-    block: Vec<u8>,
-    /// The number of bytes before the next header.
-    skip: u64,
-    /// Whether it has been a tar file so far.
-    counts: bool,
-}
-
-impl Layer<'_> {
-    fn header(&mut self) -> io::Result<()> {
-        let header = Header::from_byte_slice(&self.block);
-        let said = header.cksum().ok();
-        let sum = self.block.iter().enumerate().map(|(at, byte)| {
-            let counted = if CHECKSUM.contains(&at) { b' ' } else { *byte };
-            u32::from(counted)
-        });
-        // The block that ends a tar file is not a header either, and nobody unpacks what follows it.
-        let size = (said == Some(sum.sum::<u32>()))
-            .then(|| header.entry_size().ok())
-            .flatten();
-        self.block.clear();
-        match size {
-            Some(size) => {
-                let block = BLOCK as u64;
-                self.skip = size.div_ceil(block).saturating_mul(block);
-                self.budget.entry()
-            }
-            None => {
-                self.counts = false;
-                Ok(())
-            }
-        }
-    }
+    headers: Headers,
 }
 
 impl Write for Layer<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.budget.bytes(bytes.len())?;
-        let mut rest = bytes;
-        while self.counts && !rest.is_empty() {
-            let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX);
-            let skipped = skipped.min(rest.len());
-            self.skip -= skipped as u64;
-            rest = &rest[skipped..];
-            let (head, after) = rest.split_at(rest.len().min(BLOCK - self.block.len()));
-            self.block.extend_from_slice(head);
-            rest = after;
-            if self.block.len() == BLOCK {
-                self.header()?;
-            }
-        }
+        let entries = self.headers.pass(bytes)?;
+        self.budget.take(bytes.len() as u64, entries)?;
         Ok(bytes.len())
     }
 
@@ -187,6 +143,7 @@ impl Write for Layer<'_> {
 mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use tar::Header;
 
     use super::*;
 
@@ -259,6 +216,22 @@ mod tests {
     fn what_is_no_tar_file_has_bytes_and_no_entries() {
         let left = left(Budget::new(5000), &[b'{'; 2000], 300).expect("within");
         assert_eq!(left, (3000, ENTRIES_MAX));
+    }
+
+    #[test]
+    fn a_reader_fails_before_a_name_that_is_too_long() {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(tar::EntryType::GNULongName);
+        header.set_size(1 << 30);
+        header.set_cksum();
+        let header = io::Cursor::new(*header.as_bytes());
+        let whole = header.chain(io::repeat(b'x')).take(1 << 30);
+        let mut archive = tar::Archive::new(Bounded::new(whole, u64::MAX));
+        let mut entries = archive.entries().expect("at its start");
+        let error = entries.next().expect("an entry").err();
+        let error = error.expect("refused").to_string();
+        assert!(error.contains("too long"), "{error}");
+        assert_eq!(archive.into_inner().left, u64::MAX - 512);
     }
 
     #[test]

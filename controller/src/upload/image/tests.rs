@@ -263,9 +263,50 @@ fn what_unfolds_to_too_much_is_refused_wherever_it_is_folded() {
     }
 }
 
+/// Why a layout is refused whose image for amd64 is whole, and whose image for arm64 has this layer and this configuration.
+fn refusal_of_second(layer: Vec<u8>, config: &Value) -> ImageError {
+    let mut entries = layout(&["amd64"]);
+    let first = Digest::of(&entries[3].1).to_string();
+    entries.pop();
+    let mut blob = |bytes: Vec<u8>| {
+        let digest = Digest::of(&bytes);
+        entries.push((format!("./blobs/sha256/{}", digest.hex()), bytes));
+        digest.to_string()
+    };
+    let layer = blob(layer);
+    let config = blob(bytes(config));
+    let manifest = json!({ "config": { "digest": config }, "layers": [{ "digest": layer }] });
+    let second = blob(bytes(&manifest));
+    let manifests = [("amd64", first), ("arm64", second)].map(|(architecture, digest)| {
+        let platform = json!({ "os": "linux", "architecture": architecture });
+        json!({ "digest": digest, "platform": platform })
+    });
+    let index = bytes(&json!({ "manifests": manifests }));
+    entries.push(("./index.json".to_owned(), index));
+    judged(&archive(&entries)).expect_err("refused")
+}
+
+#[test]
+fn an_image_for_other_nodes_is_checked_as_well() {
+    let whole = config("arm64");
+    let error = refusal_of_second(b"BZh91AY".to_vec(), &whole);
+    assert!(error.to_string().contains("layers of gzip"), "{error}");
+    let none = json!({ "architecture": "arm64", "os": "linux" });
+    let error = refusal_of_second(gzip(b"another layer"), &none);
+    assert!(matches!(error, ImageError::Config(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("of 0 layers, and there are 1"), "{text}");
+}
+
 #[test]
 fn a_layer_whose_size_unfolded_is_not_known_is_refused() {
-    for layer in [&b"\x28\xb5\x2f\xfd..."[..], b"BZh91AY", b"\xfd7zXZ\0"] {
+    for layer in [
+        &b"\x28\xb5\x2f\xfd..."[..],
+        b"\x50\x2a\x4d\x18\0\0\0\0\x28\xb5\x2f\xfd",
+        b"\x5f\x2a\x4d\x18...",
+        b"BZh91AY",
+        b"\xfd7zXZ\0",
+    ] {
         let error = judged(&saved(&bytes(&config("amd64")), layer)).expect_err("refused");
         assert!(error.to_string().contains("layers of gzip"), "{error}");
     }
