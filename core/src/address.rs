@@ -2,8 +2,8 @@
 //!
 //! A host name may resolve to whatever its owner chooses, including addresses inside the operator's network or a cloud's metadata
 //! service. So the resolved address is checked, and that same address is connected to. The excluded ranges are those of the IANA
-//! special-purpose address registries (RFC 6890 and its updates) that are not globally reachable, and all of IPv6 that is not global
-//! unicast (RFC 4291, section 2.4).
+//! special-purpose address registries (RFC 6890 and its updates) that are not globally reachable, all of IPv6 that is not global
+//! unicast (RFC 4291, section 2.4), and the one address of a cloud's service that looks public and is not.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,6 +23,11 @@ pub fn why_not_public(address: IpAddr) -> Option<&'static str> {
 }
 
 fn why_not_v4(address: Ipv4Addr) -> Option<&'static str> {
+    // Azure answers its machines here, with credentials among the rest: https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+    const WIRE_SERVER: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+    if address == WIRE_SERVER {
+        return Some("the address of a cloud's service for its machines");
+    }
     let [a, b, c, _] = address.octets();
     match (a, b, c) {
         (0, ..) => Some("an address of this network"),
@@ -82,6 +87,7 @@ mod tests {
             "100.64.0.1",
             "127.0.0.1",
             "127.255.255.254",
+            "168.63.129.16",
             "169.254.169.254",
             "172.16.0.1",
             "172.31.255.255",
@@ -97,6 +103,7 @@ mod tests {
             "::ffff:127.0.0.1",
             "::ffff:10.0.0.1",
             "::ffff:169.254.169.254",
+            "::ffff:168.63.129.16",
             "::7f00:1",
             "::808:808",
             "192.0.0.8",
@@ -132,6 +139,8 @@ mod tests {
             "100.63.0.1",
             "100.128.0.1",
             "192.167.0.1",
+            "168.63.129.15",
+            "168.63.129.17",
             "169.253.0.1",
             "2606:4700:4700::1111",
             "2a00:1450::1",
