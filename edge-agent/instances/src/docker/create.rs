@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bollard::models::{
-    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
-    RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, DeviceRequest, HealthConfig, HostConfig, HostConfigLogConfig, Mount,
+    MountType, RestartPolicy, RestartPolicyNameEnum,
 };
 
 use super::image::LocalImage;
@@ -18,7 +18,7 @@ use crate::spec::{Description, StartSpec};
 /// The labels on all containers and networks of the agent.
 pub(super) const CLUSTER: &str = "net.fdn.cluster";
 pub(super) const NODE: &str = "net.fdn.node";
-/// Distinguishes agents of the same name that share an engine, where there are several.
+/// Distinguishes agents of the same name that share an engine, where there are several. An empty one means none.
 pub(super) const SCOPE: &str = "net.fdn.scope";
 pub(super) const INSTANCE: &str = "net.fdn.instance";
 pub(super) const DESCRIPTION: &str = "net.fdn.description";
@@ -45,7 +45,7 @@ pub(super) fn is_of(
     let label = |name| labels?.get(name).map(String::as_str);
     label(CLUSTER) == Some(owner.cluster.as_str())
         && label(NODE) == Some(owner.node.as_str())
-        && label(SCOPE) == scope
+        && label(SCOPE).filter(|scope| !scope.is_empty()) == scope
 }
 
 pub(super) fn owner_labels(owner: &Owner) -> HashMap<String, String> {
@@ -69,8 +69,11 @@ pub(super) fn body(
     port: u16,
     options: &DockerOptions,
 ) -> ContainerCreateBody {
+    // The engine adds the image's labels to these, except where both have one of the same name: an image must set none that is read here.
     let mut labels = owner_labels(owner);
-    labels.extend(options.scope.clone().map(|scope| (SCOPE.to_owned(), scope)));
+    let no_scope = image.has_scope.then(String::new);
+    let scope = options.scope.clone().or(no_scope);
+    labels.extend(scope.map(|scope| (SCOPE.to_owned(), scope)));
     labels.insert(INSTANCE.to_owned(), spec.description.id.to_string());
     labels.insert(PORT.to_owned(), port.to_string());
     let description =
@@ -90,6 +93,11 @@ pub(super) fn body(
         hostname: Some(spec.description.function.to_string()),
         attach_stdout: Some(false),
         attach_stderr: Some(false),
+        // The image's own check would run in processes of the engine, as often as the image says, outside the container's CPU limit.
+        healthcheck: Some(HealthConfig {
+            test: Some(vec!["NONE".to_owned()]),
+            ..HealthConfig::default()
+        }),
         // The engine's own set-up of a network runs a process for each container, even if there is nothing to set up.
         network_disabled: own_hosts(network, options).is_some().then_some(true),
         host_config: Some(host_config(spec, image, network, options)),

@@ -62,6 +62,13 @@ pub(super) fn start(operation: &'static str, image: &str, error: &Error) -> Star
         "exec format error",
         "permission denied: unknown",
         "unable to find user",
+        // Volumes that the image declares. Not every status 400 is the image's fault: the engine also answers so if a folder of the node that
+        // is to be mounted is missing, the node has fewer cores, or it does not know the API's version.
+        "destination can't be '/'",
+        "mount path must be absolute",
+        "duplicate mount point",
+        "cannot mount volume over existing file",
+        "cannot be mounted because it is inside",
     ]) {
         StartError::ImageInvalid { image, reason }
     } else if says(&[
@@ -137,6 +144,21 @@ mod tests {
                     "OCI runtime create failed: exec: \"/x\": stat /x: no such file or directory: unknown",
                 ),
                 ErrorCode::ImageInvalid,
+            ),
+            (
+                server(400, "invalid specification: destination can't be '/'"),
+                ErrorCode::ImageInvalid,
+            ),
+            (
+                server(400, "Duplicate mount point: /etc/hosts"),
+                ErrorCode::ImageInvalid,
+            ),
+            (
+                server(
+                    400,
+                    "invalid mount config for type \"bind\": bind source path does not exist: /run/hosts",
+                ),
+                ErrorCode::EngineFailed,
             ),
             (
                 server(

@@ -18,8 +18,8 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::archive::{self, ArchiveError};
-use super::failure;
 use super::image_cache::{self, ImageUsage, Names};
+use super::{create, failure};
 use crate::error::StartError;
 use crate::runtime::Kind;
 use crate::spec::{Credentials, Image, ImageSource};
@@ -31,8 +31,12 @@ pub(super) struct LocalImage {
     pub(super) reference: String,
     /// The volumes that it declares.
     pub(super) volumes: Vec<String>,
+    /// Whether it has a label that would set the scope of its containers.
+    pub(super) has_scope: bool,
     /// The size of its files in bytes.
     pub(super) size: u64,
+    /// Whether it has a name besides its digest.
+    pub(super) has_tag: bool,
 }
 
 /// Images by digest, each fetched by one task at a time. The lock of an image is dropped when nobody is fetching it.
@@ -129,13 +133,13 @@ impl Images {
         (max_size, timeout): (ByteSize, Duration),
     ) -> Result<(LocalImage, Presence), StartError> {
         let reference = self.reference(image)?;
-        if let Some(local) = inspect(docker, &reference).await? {
+        if let Some(local) = self.present(docker, (image, &reference), max_size).await? {
             return Ok((local, Presence::Present));
         }
         let lock = self.lock_of(image.digest);
         let fetching = async {
             let _turn = lock.lock().await;
-            if let Some(local) = inspect(docker, &reference).await? {
+            if let Some(local) = self.present(docker, (image, &reference), max_size).await? {
                 return Ok((local, Presence::Present));
             }
             fetch(docker, image, max_size, &reference).await?;
@@ -159,7 +163,30 @@ impl Images {
         fetched
     }
 
-    /// Checks the size of an image that was pulled, and marks it as fetched by the agent.
+    /// The image if it is on the engine and may be used. One that has no name but its digest was perhaps pulled by an agent that ended before it
+    /// had checked and marked it.
+    async fn present(
+        &self,
+        docker: &Docker,
+        (image, reference): (&Image, &str),
+        max_size: ByteSize,
+    ) -> Result<Option<LocalImage>, StartError> {
+        let Some(local) = inspect(docker, reference).await? else {
+            return Ok(None);
+        };
+        if let ImageSource::Registry { .. } = image.source {
+            if local.size > max_size.as_bytes() {
+                // It may be somebody else's, so it stays.
+                return Err(too_large(image, max_size));
+            }
+            if !local.has_tag {
+                image_cache::tag(docker, &self.names, &local.reference, &image.digest).await;
+            }
+        }
+        Ok(Some(local))
+    }
+
+    /// Checks the size of an image that was just pulled, and marks it as fetched by the agent; one that is too large is removed.
     async fn check_pulled(
         &self,
         docker: &Docker,
@@ -173,7 +200,9 @@ impl Images {
         let removed = docker
             .remove_image(&local.reference, None::<RemoveImageOptions>, None)
             .await;
-        if let Err(error) = removed {
+        if let Err(error) = removed
+            && failure::status(&error) != Some(404)
+        {
             tracing::warn!(%image, %error, "an image that is too large stays on the engine");
         }
         Err(too_large(image, max_size))
@@ -195,14 +224,21 @@ impl Images {
 
 async fn inspect(docker: &Docker, reference: &str) -> Result<Option<LocalImage>, StartError> {
     match docker.inspect_image(reference).await {
-        Ok(found) => Ok(Some(LocalImage {
-            reference: reference.to_owned(),
-            volumes: found.config.and_then(|c| c.volumes).unwrap_or_default(),
-            size: found
-                .size
-                .and_then(|size| size.try_into().ok())
-                .unwrap_or_default(),
-        })),
+        Ok(found) => {
+            let config = found.config.unwrap_or_default();
+            Ok(Some(LocalImage {
+                reference: reference.to_owned(),
+                volumes: config.volumes.unwrap_or_default(),
+                has_scope: config
+                    .labels
+                    .is_some_and(|labels| labels.contains_key(create::SCOPE)),
+                size: found
+                    .size
+                    .and_then(|size| size.try_into().ok())
+                    .unwrap_or_default(),
+                has_tag: found.repo_tags.is_some_and(|tags| !tags.is_empty()),
+            }))
+        }
         Err(error) if failure::status(&error) == Some(404) => Ok(None),
         Err(error) => Err(failure::engine("inspect the image", &error).into()),
     }

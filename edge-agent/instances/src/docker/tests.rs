@@ -1,6 +1,6 @@
 //! The requests to the engine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -131,6 +131,64 @@ fn every_limit_and_every_lock_is_asked_for() {
         "a declared volume is bounded as well"
     );
     assert!(host.device_requests.is_none() && host.mounts.is_none());
+}
+
+#[test]
+fn an_images_own_health_check_is_switched_off() {
+    let check = body(&spec()).healthcheck.and_then(|check| check.test);
+    assert_eq!(check, Some(vec!["NONE".to_owned()]));
+}
+
+#[test]
+fn an_image_cannot_say_whose_its_containers_are() {
+    let owner = Owner {
+        cluster: "eu-west-1".parse().unwrap(),
+        node: "node-1".parse().unwrap(),
+    };
+    let labels_of = |scope: Option<&str>, images: &[(&str, &str)]| {
+        let image = LocalImage {
+            reference: "image".to_owned(),
+            has_scope: images.iter().any(|(name, _)| *name == create::SCOPE),
+            ..LocalImage::default()
+        };
+        let options = DockerOptions {
+            scope: scope.map(str::to_owned),
+            ..DockerOptions::default()
+        };
+        let own = create::body(&spec(), &owner, &image, "none", 8080, &options).labels;
+        // As the engine merges them.
+        let images = images.iter().map(|(name, value)| (*name, *value));
+        let mut all: HashMap<_, _> = images
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        all.extend(own.unwrap());
+        all
+    };
+    let strange = [
+        create::CLUSTER,
+        create::NODE,
+        create::SCOPE,
+        create::INSTANCE,
+        create::DESCRIPTION,
+        create::PORT,
+    ]
+    .map(|name| (name, "x"));
+    for scope in [None, Some("mine")] {
+        let plain = labels_of(scope, &[]);
+        let merged = labels_of(scope, &strange);
+        for labels in [&plain, &merged] {
+            assert!(create::is_of(Some(labels), &owner, scope), "{labels:?}");
+            assert!(!create::is_of(Some(labels), &owner, Some("x")));
+        }
+        for (name, _) in strange.iter().filter(|(name, _)| *name != create::SCOPE) {
+            assert_eq!(merged[*name], plain[*name], "{name}");
+        }
+    }
+    let plain = labels_of(None, &[]);
+    assert!(
+        !plain.contains_key(create::SCOPE),
+        "earlier releases take an empty one for a scope"
+    );
 }
 
 #[test]

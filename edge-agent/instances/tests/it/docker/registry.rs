@@ -1,12 +1,13 @@
 //! Images that the engine pulls by digest, from a registry on loopback.
 
-use bollard::query_parameters::RemoveImageOptions;
+use bollard::query_parameters::{CreateImageOptionsBuilder, RemoveImageOptions};
 use fdn_core::{ByteSize, Coded, ErrorCode};
 use fdn_instances::docker::Network;
 use fdn_instances::{Credentials, Image, ImageSource, Runtime};
 use fdn_testkit::docker::oci_image;
 use fdn_testkit::registry::{Behaviour, Registry};
 use fdn_testkit::wait;
+use futures::TryStreamExt;
 
 use super::{Engine, GRACE};
 use crate::subject::{Program, Subject, ask, owner, spec};
@@ -178,4 +179,44 @@ async fn an_image_that_is_too_large_is_refused_while_it_comes_or_once_it_is_unfo
     assert_eq!(error.code(), ErrorCode::ImageInvalid, "{error}");
     assert!(error.to_string().contains("image_unfolded"), "{error}");
     assert!(!has(&engine, &image).await, "it is not kept");
+}
+
+/// Pulls an image and no more, as an agent that ends right after its pull.
+async fn only_pull(engine: &Engine, image: &Image) {
+    let options = CreateImageOptionsBuilder::default()
+        .from_image(&image.to_string())
+        .build();
+    let client = engine.client();
+    let steps = client.create_image(Some(options), None, None);
+    let pulled = steps.try_for_each(|_| async { Ok(()) }).await;
+    pulled.expect("it is pulled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_that_ended_had_pulled_is_checked_and_marked_by_the_next() {
+    let engine = Engine::with(Network::Isolated).await;
+    let registry = Registry::start(&oci_image("left unchecked"), Behaviour::default()).await;
+    let image = image(&registry, None);
+    only_pull(&engine, &image).await;
+    let strict = engine
+        .runtime_with(owner(), |options| {
+            options.image_unfolded = ByteSize::from_bytes(1000);
+        })
+        .await;
+    let error = strict.prepare(&image).await.expect_err("it is too large");
+    assert_eq!(error.code(), ErrorCode::ImageInvalid, "{error}");
+    assert!(has(&engine, &image).await, "it may be somebody else's");
+    let scope = format!("left-{}", std::process::id());
+    let runtime = engine
+        .runtime_with(owner(), |options| options.scope = Some(scope.clone()))
+        .await;
+    runtime.prepare(&image).await.expect("it is here");
+    let tag = format!("fdn.invalid/{scope}/pulled:{}", image.digest.hex());
+    let client = engine.client();
+    let marked = client.inspect_image(&tag).await;
+    marked.expect("it can be removed when nobody needs it");
+    for name in [image.to_string(), tag] {
+        let removed = client.remove_image(&name, None::<RemoveImageOptions>, None);
+        drop(removed.await);
+    }
 }
