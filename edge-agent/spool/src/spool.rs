@@ -134,6 +134,13 @@ impl Spool {
                 "the usage spool was not closed; its last records are kept, and what was torn off is cut"
             );
         }
+        if recovered.aside > 0 {
+            error!(
+                segments = recovered.aside,
+                "segments of the usage spool are damaged or of a later release; they are set aside for a person"
+            );
+            metrics.set_aside.inc_by(recovered.aside);
+        }
         let limit = settings.size.as_bytes();
         metrics.limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
         let kept = settings.log_size.as_bytes();

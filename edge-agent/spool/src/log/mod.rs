@@ -9,7 +9,7 @@
 //!
 //! Each segment has a new id, which is also the id of its batch: the same records always travel under the same id. A segment is handed over only
 //! after it was sealed, and sealed only after it was synced, so after a crash it never has fewer records than the receiver has seen. After a
-//! crash, an open segment is truncated after its last valid frame and sealed; nothing is ever appended to an old segment.
+//! crash, an open segment is truncated after its last valid frame and sealed, or set aside if its header is not valid; nothing is ever appended to an old segment.
 //!
 //! **Invariants.** A record is in one segment. A segment that was handed over keeps its id and records until it is confirmed. What was synced
 //! before a power loss is there afterwards, if the disk syncs as it says.

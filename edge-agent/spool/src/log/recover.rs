@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fdn_core::BatchId;
 use uuid::Uuid;
 
-use super::{Log, open_name, sealed_name};
+use super::{Log, aside_name, open_name, sealed_name};
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, HEADER};
 
@@ -20,11 +20,13 @@ pub struct Recovered {
     pub records: usize,
     /// The number of bytes that were cut off after the last complete records: records whose calls were not answered.
     pub torn: u64,
+    /// The number of segments that were being written and are set aside, because not even their beginning can be read.
+    pub aside: u64,
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the segments of a disk: those that were being written are truncated after their last complete record and sealed. Idempotent: a crash
-    /// in the middle does not change the result.
+    /// Opens the segments of a disk: those that were being written are truncated after their last complete record and sealed, or set aside if not
+    /// even their beginning can be read. Idempotent: a crash in the middle does not change the result.
     ///
     /// # Errors
     /// When the disk fails.
@@ -65,8 +67,18 @@ impl<D: Disk> Log<D> {
         let bytes = self.disk.read(&name)?;
         let scan = frame::scan(&bytes);
         let (end, size) = (scan.end as u64, bytes.len() as u64);
+        let header = HEADER.len() as u64;
+        // After a power loss there may be zeros in place of what was not synced.
+        let is_hole = bytes.iter().all(|byte| *byte == 0);
+        if end == 0 && size > header && !is_hole {
+            // Damaged, or of a later release: there may be records in it.
+            self.disk.rename(&name, &aside_name(id))?;
+            recovered.aside += 1;
+            self.aside += size;
+            return Ok(());
+        }
         recovered.torn += size - end;
-        if end <= HEADER.len() as u64 {
+        if end <= header {
             return self.disk.remove(&name);
         }
         recovered.segments += 1;
