@@ -20,6 +20,9 @@ use crate::metrics::Metrics;
 use crate::peers::{Elsewhere, PeerParts, Peers};
 use crate::settings::Settings;
 
+/// How long an agent waits for its engine to tell what runs from before: until then it serves nothing, components included.
+const ADOPT_PATIENCE: Duration = Duration::from_secs(120);
+
 /// The runtimes of a node whose instances are of this kind.
 pub(super) fn runtimes(kind: Option<Kind>) -> BTreeSet<NodeRuntime> {
     let instances = match kind {
@@ -89,9 +92,7 @@ impl Shared {
             self.metrics.instances.clone(),
         );
         let local = Arc::new(local);
-        if let Err(failure) = local.adopt().await {
-            warn!(%failure, "what runs from before cannot be told");
-        }
+        local.adopt_once_told(ADOPT_PATIENCE).await?;
         let mut tasks = Vec::new();
         let peers = if self.settings.peers.enabled {
             let (peers, task) = Box::pin(Peers::start(

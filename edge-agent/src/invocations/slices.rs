@@ -21,6 +21,7 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
 use super::placer::{Need, PlaceError};
+use super::stop::{LONGEST_PAUSE, PAUSE};
 
 /// A source of idle instances on this node that hold slices, which it ends where they are needed.
 pub trait IdleInstances: Send + Sync {
@@ -122,6 +123,38 @@ impl Sharing {
         }
         outlook
     }
+
+    /// Releases the slices of an instance that is gone. Blocks.
+    fn unbind(&self, instance: InstanceId) -> Result<(), BindError> {
+        let done = match self.devices.unbind(instance) {
+            // A device that is gone has taken its bindings with it.
+            Err(BindError::NotBound(_)) => Ok(()),
+            done => done,
+        };
+        self.freed.notify_waiters();
+        done
+    }
+
+    /// Releases the slices of an instance that is gone, again with growing pauses while the disk fails.
+    async fn release(self: Arc<Self>, instance: InstanceId) {
+        let mut pause = PAUSE;
+        loop {
+            let sharing = Arc::clone(&self);
+            match spawn_blocking(move || sharing.unbind(instance)).await {
+                Ok(Err(failure @ BindError::Store(_))) => {
+                    warn!(%instance, %failure, again_in = ?pause, "slices stay bound for now");
+                }
+                Ok(Err(failure)) => {
+                    error!(%instance, %failure, "slices stay bound until the next start");
+                    return;
+                }
+                // If it broke off, the process is ending.
+                Ok(Ok(())) | Err(_) => return,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
 }
 
 impl fmt::Debug for Sharing {
@@ -207,19 +240,10 @@ impl Slices {
 impl Drop for Slices {
     fn drop(&mut self) {
         let (sharing, instance) = (Arc::clone(&self.sharing), self.instance);
-        let unbind = move || {
-            match sharing.devices.unbind(instance) {
-                // A device that is gone has taken its bindings with it.
-                Ok(()) | Err(BindError::NotBound(_)) => {}
-                Err(failure) => {
-                    warn!(%instance, %failure, "slices stay bound until the next start")
-                }
-            }
-            sharing.freed.notify_waiters();
-        };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(unbind)),
-            Err(_) => unbind(),
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(sharing.release(instance));
+        } else if let Err(failure) = sharing.unbind(instance) {
+            warn!(%instance, %failure, "slices stay bound until the next start");
         }
     }
 }

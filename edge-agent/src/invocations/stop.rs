@@ -8,8 +8,8 @@ use tracing::warn;
 use super::placer::Placed;
 
 /// The first pause between two attempts, which doubles, and the longest.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Stops an instance and returns how it ended: its resources are not free before the engine confirms that it is gone.
 pub(crate) async fn stopped(instance: &dyn Instance, grace: Duration) -> Exit {

@@ -123,7 +123,8 @@ pub struct RuntimeSettings {
     pub max_memory: ByteSize,
     /// Threads for functions that compute for longer than a millisecond; 0 means one for each core.
     pub heavy_threads: usize,
-    /// The most calls on those threads at the same time; one function may have three quarters of them.
+    /// The most calls on those threads at the same time; one function may have three quarters of them. At least as many as there are slots
+    /// (`admission.slots`), or the share of a tenant does not hold for them.
     pub heavy_calls: usize,
     /// The nice value of those threads, which lets other threads go first (0 to 19).
     pub heavy_nice: i32,

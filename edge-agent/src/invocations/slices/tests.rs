@@ -181,6 +181,22 @@ async fn one_on_a_failed_device_is_ended_although_the_engine_fails_at_first() {
     given_back(&devices, 8192).await;
 }
 
+#[tokio::test]
+async fn slices_are_given_back_although_the_disk_fails_at_first() {
+    let node = Node::new();
+    let sharing = Sharing::new(devices(node.folder.path()));
+    let mut spec = node.spec(4096);
+    let bound = Slices::bind(&sharing, &mut spec, Need::Ahead).await;
+    let slices = bound.expect("room").expect("it asks for some");
+    std::fs::remove_dir_all(node.folder.path()).expect("the disk is gone");
+    let tried = sharing.freed.notified();
+    drop(slices);
+    tried.await;
+    assert_eq!(free(sharing.devices()), 4096, "it could not be written");
+    std::fs::create_dir(node.folder.path()).expect("the disk is back");
+    given_back(sharing.devices(), 8192).await;
+}
+
 /// A source of idle instances; unless `all_end`, the last one is busy again by the time it is to be ended.
 struct Idle {
     placed: Mutex<Vec<Placed>>,
