@@ -21,6 +21,7 @@ use crate::rig::{Backend, Rig, node_at, on_both};
 on_both!(
     a_month_is_billed_closed_and_never_changed,
     what_was_sold_at_a_price_stays_sold_at_it,
+    a_price_list_without_an_end_is_valid_until_the_next_one,
     a_budget_alerts_once_for_each_threshold,
     what_the_end_of_a_month_spends_alerts_until_it_is_closed,
     alerts_of_a_month_that_another_controller_closed_are_raised_once,
@@ -304,6 +305,63 @@ async fn what_was_sold_at_a_price_stays_sold_at_it(backend: Backend) {
     assert_eq!(rig.refused(none).await.0, StatusCode::NOT_FOUND);
     let anonymous = rig.anonymous(Method::GET, "/v1/billing/prices");
     assert_eq!(rig.refused(anonymous).await.0, StatusCode::UNAUTHORIZED);
+}
+
+async fn a_price_list_without_an_end_is_valid_until_the_next_one(backend: Backend) {
+    let rig = rig(backend).await;
+    let (begin, day) = (today().month().first_day(), |n: usize| {
+        (0..n).fold(today(), |day, _| day.next())
+    });
+    let list = |name: &str, from: Day, micros| prices(name, &from.to_string(), micros);
+    let is = |name: &str, from: Day, to: Option<Day>| (name.to_owned(), from, to);
+    let spans = async || {
+        // Bills are made of the same lists.
+        let _: Statement = rig.get("/v1/billing/statements/current").await;
+        let lists: Vec<PriceList> = rig.get("/v1/billing/prices").await;
+        let spans = lists.iter().map(|l| (l.name.to_string(), l.from, l.to));
+        spans.collect::<Vec<_>>()
+    };
+    let remove = async |name: &str| {
+        let path = format!("/v1/billing/prices/{name}");
+        let gone = rig.request(Method::DELETE, &path).send().await;
+        assert_eq!(gone.expect("an answer").status(), StatusCode::NO_CONTENT);
+    };
+    apply(&rig, &list("a", begin, 1)).await;
+    let b = list("b", day(3), 2);
+    apply(&rig, &b).await;
+    apply(&rig, &list("c", day(5), 3)).await;
+    let all = |from: Day, to: Day| {
+        let c = is("c", day(5), None);
+        [is("a", begin, Some(from)), is("b", from, Some(to)), c]
+    };
+    assert_eq!(spans().await, all(day(3), day(5)));
+    // The one in the middle is changed: its prices, its first day, its end, and that it has one.
+    let cheaper = list("b", day(3), 1);
+    assert_eq!(apply(&rig, &cheaper).await.prices, cheaper.prices);
+    apply(&rig, &list("b", day(2), 1)).await;
+    assert_eq!(spans().await, all(day(2), day(5)));
+    let to = Some(day(4));
+    apply(&rig, &PriceList { to, ..b.clone() }).await;
+    assert_eq!(spans().await, all(day(3), day(4)));
+    apply(&rig, &b).await;
+    assert_eq!(spans().await, all(day(3), day(5)));
+    remove("b").await;
+    let c = is("c", day(5), None);
+    assert_eq!(spans().await, [is("a", begin, Some(day(5))), c]);
+    apply(&rig, &b).await;
+    assert_eq!(spans().await, all(day(3), day(5)));
+    remove("c").await;
+    let both = [is("a", begin, Some(day(3))), is("b", day(3), None)];
+    assert_eq!(spans().await, both);
+    // A row that does not say where its list ends.
+    let store = &rig.controller.state().store;
+    let mut connection = store.read().await.expect("connected");
+    let damage = sqlx::query("UPDATE price_lists SET valid_to = NULL");
+    damage.execute(&mut *connection).await.expect("written");
+    drop(connection);
+    assert_eq!(spans().await, both);
+    remove("b").await;
+    assert_eq!(spans().await, [is("a", begin, None)]);
 }
 
 async fn a_budget_alerts_once_for_each_threshold(backend: Backend) {

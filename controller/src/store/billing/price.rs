@@ -1,4 +1,4 @@
-//! Price lists. The content of a list never changes; only the end of a list that had none is set when another one replaces it.
+//! Price lists. The content of a list never changes; only the end of a list that was applied without one changes: it is where the next list begins.
 
 use fdn_core::Timestamp;
 use fdn_core::billing::{Currency, Day, PriceList, PriceListName, Prices};
@@ -7,7 +7,8 @@ use sqlx::{AnyConnection, Row};
 use super::StoreError;
 use crate::store::row::{json, stored, to_json};
 
-/// All price lists, as prices in `currency`.
+/// All price lists, as prices in `currency`. One that was applied without an end ends where the next one begins at the latest, also where its row does
+/// not say so: earlier releases could leave such rows.
 ///
 /// # Errors
 /// When the database fails, or lists are in another currency.
@@ -18,11 +19,17 @@ pub async fn price_list_all(
     let rows = sqlx::query("SELECT list, valid_to FROM price_lists ORDER BY valid_from")
         .fetch_all(connection)
         .await?;
-    let mut lists = Vec::with_capacity(rows.len());
-    for row in &rows {
+    let (mut lists, mut next) = (Vec::with_capacity(rows.len()), None);
+    for row in rows.iter().rev() {
         let list: PriceList = json(row, "list")?;
         let to: Option<i64> = row.try_get("valid_to")?;
         let to = to.map(|to| Day::of(Timestamp(u64::try_from(to).unwrap_or_default())));
+        let to = if list.to.is_none() {
+            to.into_iter().chain(next).min()
+        } else {
+            to
+        };
+        next = Some(list.from);
         lists.push(PriceList { to, ..list });
     }
     Ok(Prices::new(lists, currency)?)
@@ -72,21 +79,54 @@ pub async fn price_list_insert(
     Ok(())
 }
 
-/// Sets the day on which a list ends, or none.
+/// Sets the day on which a list ends.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn price_list_end(
     connection: &mut AnyConnection,
     name: &PriceListName,
-    to: Option<Day>,
+    to: Day,
 ) -> Result<(), StoreError> {
     sqlx::query("UPDATE price_lists SET valid_to = $2 WHERE name = $1")
         .bind(name.as_str())
-        .bind(to.map(|to| stored(to.start().get())))
+        .bind(stored(to.start().get()))
         .execute(connection)
         .await?;
     Ok(())
+}
+
+/// Ends a list where the next one begins; without a next one it has no end.
+///
+/// # Errors
+/// When the database fails.
+pub async fn price_list_extend(
+    connection: &mut AnyConnection,
+    name: &PriceListName,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE price_lists SET valid_to = (SELECT MIN(n.valid_from) FROM price_lists n WHERE n.valid_from > price_lists.valid_from) \
+         WHERE name = $1",
+    )
+    .bind(name.as_str())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// A list as it was applied: without the end that another list has given it.
+///
+/// # Errors
+/// When the database fails.
+pub async fn price_list_applied(
+    connection: &mut AnyConnection,
+    name: &PriceListName,
+) -> Result<Option<PriceList>, StoreError> {
+    let row = sqlx::query("SELECT list FROM price_lists WHERE name = $1")
+        .bind(name.as_str())
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(|row| json(row, "list")).transpose()
 }
 
 /// Removes a list.
@@ -104,7 +144,7 @@ pub async fn price_list_delete(
     Ok(())
 }
 
-/// Clears the end of the list that was ended on `day` because another one began then.
+/// Extends the list that was ended on `day` because another one began then, which is removed now, to where the next one begins.
 ///
 /// # Errors
 /// When the database fails.
@@ -114,9 +154,9 @@ pub async fn price_list_reopen(connection: &mut AnyConnection, day: Day) -> Resu
         .fetch_optional(&mut *connection)
         .await?;
     let Some(row) = row else { return Ok(()) };
-    let written: PriceList = json(&row, "list")?;
-    if written.to.is_none() {
-        price_list_end(connection, &written.name, None).await?;
+    let applied: PriceList = json(&row, "list")?;
+    if applied.to.is_none() {
+        price_list_extend(connection, &applied.name).await?;
     }
     Ok(())
 }
