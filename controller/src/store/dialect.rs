@@ -100,6 +100,17 @@ impl Dialect {
         Ok(())
     }
 
+    /// Lifts the limits of ordinary queries until the connection is closed. A migration of a large table takes long, and so does waiting for another
+    /// controller that migrates.
+    pub(super) async fn lift_limits(self, connection: &mut AnyConnection) -> sqlx::Result<()> {
+        if matches!(self, Self::Postgres) {
+            connection
+                .execute("SET statement_timeout = 0; SET lock_timeout = 0")
+                .await?;
+        }
+        Ok(())
+    }
+
     /// Creates the triggers that refuse changes of the audit log, where they are missing. The databases have different trigger languages, so this
     /// cannot be part of a migration that both run.
     pub(super) async fn guard_audit(self, connection: &mut AnyConnection) -> sqlx::Result<()> {

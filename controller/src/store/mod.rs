@@ -69,7 +69,7 @@ use std::time::Duration;
 use fdn_core::TenantId;
 use sqlx::any::AnyPoolOptions;
 use sqlx::pool::PoolConnection;
-use sqlx::{Any, AnyPool, Connection, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, Connection, Transaction};
 use tracing::info;
 
 use crate::settings::DatabaseSettings;
@@ -133,16 +133,27 @@ impl Store {
     /// As for [`Store::migrate`].
     pub async fn migrate_to(&self, target: Option<i64>) -> Result<(), StoreError> {
         let mut connection = self.pool.acquire().await?;
+        let migrated = self.migrate_over(&mut connection, target).await;
+        // It has no limits, and a migrator that fails keeps its lock as long as the connection lives. An error on closing is dropped: the migration's
+        // error matters more.
+        drop(connection.close().await);
+        migrated?;
+        info!(database = self.dialect.name(), "the schema is up to date");
+        Ok(())
+    }
+
+    async fn migrate_over(
+        &self,
+        connection: &mut AnyConnection,
+        target: Option<i64>,
+    ) -> Result<(), StoreError> {
+        self.dialect.lift_limits(connection).await?;
         match self.dialect {
             // The migrator takes an advisory lock of its own.
-            Dialect::Postgres => {
-                let done = MIGRATOR.run_direct(target, &mut *connection, false).await;
-                if let Err(error) = done {
-                    // It holds the lock as long as the connection lives. An error on closing is dropped: the migration's error matters more.
-                    drop(connection.close().await);
-                    return Err(schema::refusal(error));
-                }
-            }
+            Dialect::Postgres => MIGRATOR
+                .run_direct(target, connection, false)
+                .await
+                .map_err(schema::refusal)?,
             // It has none for SQLite: an exclusive transaction around the whole run does the same.
             Dialect::Sqlite => {
                 let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await?;
@@ -154,9 +165,8 @@ impl Store {
             }
         }
         if target.is_none() {
-            self.dialect.guard_audit(&mut connection).await?;
+            self.dialect.guard_audit(connection).await?;
         }
-        info!(database = self.dialect.name(), "the schema is up to date");
         Ok(())
     }
 

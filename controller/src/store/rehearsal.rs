@@ -51,6 +51,7 @@ impl Store {
     pub async fn rehearse(&self) -> Result<(), StoreError> {
         let mut connection = self.pool.acquire().await?;
         let applied = async {
+            self.dialect.lift_limits(&mut connection).await?;
             let mut transaction = connection.begin_with(self.dialect.begin_write()).await?;
             let applied = MIGRATOR.run_direct(None, &mut *transaction, false).await;
             let ended = transaction.rollback().await;
@@ -58,7 +59,7 @@ impl Store {
             Ok::<_, StoreError>(ended?)
         }
         .await;
-        // A migrator that fails keeps its advisory lock as long as the connection lives.
+        // It has no limits, and a migrator that fails keeps its advisory lock as long as the connection lives.
         let closed = connection.close().await;
         applied?;
         Ok(closed?)

@@ -14,7 +14,7 @@ use super::billing::clock::clock_lock;
 use super::billing::owner::{Owners, node_place, owner_list};
 use super::billing::sums::sums_apply;
 use super::row::{number, parsed, stored, version};
-use super::usage_sums::batch_note;
+use super::usage_sums::{batch_note, delete_by_parts};
 
 /// Rows per statement: both databases limit the number of values.
 pub(super) const ROWS: usize = 200;
@@ -326,13 +326,11 @@ pub async fn usage_trim(
     connection: &mut AnyConnection,
     before: Timestamp,
 ) -> Result<u64, StoreError> {
-    let removed = sqlx::query("DELETE FROM usage_records WHERE started_at < $1")
-        .bind(stored(before.get()))
-        .execute(&mut *connection)
-        .await?;
-    let hours = sqlx::query("DELETE FROM usage_hours WHERE at < $1")
-        .bind(stored(before.get().saturating_sub(HOUR_MS)))
-        .execute(connection)
-        .await?;
-    Ok(removed.rows_affected() + hours.rows_affected())
+    let records = "DELETE FROM usage_records WHERE invocation IN \
+         (SELECT r.invocation FROM usage_records r WHERE r.started_at < $1 LIMIT $2)";
+    let hours = "DELETE FROM usage_hours WHERE (tenant, period, at, app, function, version, cluster, region) IN \
+         (SELECT h.tenant, h.period, h.at, h.app, h.function, h.version, h.cluster, h.region FROM usage_hours h WHERE h.at < $1 LIMIT $2)";
+    let records = delete_by_parts(connection, records, before).await?;
+    let ended = Timestamp(before.get().saturating_sub(HOUR_MS));
+    Ok(records + delete_by_parts(connection, hours, ended).await?)
 }

@@ -15,7 +15,7 @@ use super::billing::owner::{node_place, owner_list};
 use super::billing::sums::sums_apply;
 use super::row::stored;
 
-/// Batches deleted in one statement: the database cancels statements that take long.
+/// Rows deleted in one statement: the database cancels statements that take long.
 const AT_ONCE: i64 = 5000;
 
 /// Adds a batch, in the transaction of `connection`. A batch that was added before changes nothing.
@@ -101,20 +101,28 @@ pub async fn batch_trim(
     connection: &mut AnyConnection,
     before: Timestamp,
 ) -> Result<u64, StoreError> {
+    let batches = "DELETE FROM usage_batches WHERE id IN (SELECT b.id FROM usage_batches b WHERE b.received_at < $1 \
+         AND b.received_at < (SELECT MAX(n.received_at) FROM usage_batches n WHERE n.node = b.node) \
+         AND b.id < (SELECT MAX(n.id) FROM usage_batches n WHERE n.node = b.node) LIMIT $2)";
+    delete_by_parts(connection, batches, before).await
+}
+
+/// Repeats a statement that deletes at most `$2` rows of before `$1` until none is left; returns how many there were.
+pub(super) async fn delete_by_parts(
+    connection: &mut AnyConnection,
+    statement: &'static str,
+    before: Timestamp,
+) -> Result<u64, StoreError> {
     let mut all = 0;
     loop {
-        let forgotten = sqlx::query(
-            "DELETE FROM usage_batches WHERE id IN (SELECT b.id FROM usage_batches b WHERE b.received_at < $1 \
-             AND b.received_at < (SELECT MAX(n.received_at) FROM usage_batches n WHERE n.node = b.node) \
-             AND b.id < (SELECT MAX(n.id) FROM usage_batches n WHERE n.node = b.node) LIMIT $2)",
-        )
-        .bind(stored(before.get()))
-        .bind(AT_ONCE)
-        .execute(&mut *connection)
-        .await?
-        .rows_affected();
-        all += forgotten;
-        if forgotten < AT_ONCE.unsigned_abs() {
+        let deleted = sqlx::query(statement)
+            .bind(stored(before.get()))
+            .bind(AT_ONCE)
+            .execute(&mut *connection)
+            .await?
+            .rows_affected();
+        all += deleted;
+        if deleted < AT_ONCE.unsigned_abs() {
             return Ok(all);
         }
     }

@@ -142,6 +142,41 @@ async fn several_at_once_agree(backend: Backend) {
     assert_eq!(applied as usize, MIGRATOR.iter().count());
 }
 
+/// Ordinary queries have limits in PostgreSQL, which neither a migration of a large table nor the wait for another controller's would keep.
+#[tokio::test(flavor = "multi_thread")]
+async fn migrations_may_take_long_and_queries_may_not() {
+    let folder = tempfile::tempdir().expect("folder");
+    let settings = Backend::Postgres.database(folder.path()).await;
+    let store = Store::connect(&settings).await.expect("connected");
+    let first = store.migrate_to(Some(FUNCTIONS)).await;
+    first.expect("the first migrations");
+    let watch = "CREATE FUNCTION unlimited() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF current_setting('statement_timeout') <> '0' OR current_setting('lock_timeout') <> '0' THEN RAISE EXCEPTION 'limited'; END IF; \
+         RETURN NEW; END $$; \
+         CREATE TRIGGER unlimited BEFORE INSERT ON _sqlx_migrations FOR EACH ROW EXECUTE FUNCTION unlimited()";
+    let mut connection = store.read().await.expect("connected");
+    sqlx::raw_sql(watch)
+        .execute(&mut *connection)
+        .await
+        .expect("created");
+    drop(connection);
+    store.rehearse().await.expect("it would work");
+    store.migrate().await.expect("the later migrations");
+    // All that the pool has.
+    let mut connections = Vec::new();
+    for _ in 0..settings.max_connections {
+        let mut connection = store.read().await.expect("connected");
+        let limits: String = sqlx::query_scalar(
+            "SELECT current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')",
+        )
+        .fetch_one(&mut *connection)
+        .await
+        .expect("read");
+        assert_eq!(limits, "30s 10s");
+        connections.push(connection);
+    }
+}
+
 async fn a_changed_migration_is_refused(backend: Backend) {
     let folder = tempfile::tempdir().expect("folder");
     let store = backend.store(folder.path()).await;

@@ -21,6 +21,7 @@ on_both!(
     what_was_noted_while_a_call_ran_gives_way,
     a_large_batch_is_stored_whole_or_not_at_all,
     what_is_old_is_forgotten,
+    much_that_is_old_is_forgotten_by_parts,
 );
 
 fn record(n: u128, outcome: UsageOutcome) -> UsageRecord {
@@ -285,4 +286,57 @@ async fn what_is_old_is_forgotten(backend: Backend) {
     let removed = usage_trim(c, Timestamp(1002)).await;
     assert_eq!(removed.expect("trimmed"), 1);
     assert_eq!(kept(c).await.len(), 2);
+}
+
+async fn much_that_is_old_is_forgotten_by_parts(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let numbers = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10003)";
+    for (into, values) in [
+        (
+            "usage_records (invocation, app, function, version, node, started_at, duration_us, cpu_us, memory_mib, gpu_memory_mib, \
+             egress_bytes, outcome)",
+            "CAST(n AS TEXT), 'thumbs', 'thumbs', 1, 'eu-1', n, 5, 4, 3, 2, 1, 'ok'",
+        ),
+        (
+            "usage_hours (tenant, period, at, app, function, version, cluster, region, invocations, memory, cpu, gpu, egress)",
+            "'t', 1, n, 'thumbs', 'thumbs', 1, 'eu', 'eu', 1, 1, 1, 1, 1",
+        ),
+    ] {
+        let insert = format!("INSERT INTO {into} {numbers} SELECT {values} FROM numbers");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(insert))
+            .execute(&mut *c)
+            .await
+            .expect("inserted");
+    }
+    if matches!(backend, Backend::Postgres) {
+        // It alone has triggers that know how many rows a statement deletes, and cancels statements that take long.
+        let mut few = "CREATE FUNCTION few() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             IF (SELECT COUNT(*) FROM gone) > 5000 THEN RAISE EXCEPTION 'too many at once'; END IF; RETURN NULL; END $$;"
+            .to_owned();
+        for table in ["usage_records", "usage_hours"] {
+            few += &format!(
+                "CREATE TRIGGER few AFTER DELETE ON {table} REFERENCING OLD TABLE AS gone \
+                 FOR EACH STATEMENT EXECUTE FUNCTION few();"
+            );
+        }
+        sqlx::raw_sql(sqlx::AssertSqlSafe(few))
+            .execute(&mut *c)
+            .await
+            .expect("created");
+    }
+    // More than two parts of each, at first of the records alone: no hour has ended.
+    let hour = fdn_core::billing::HOUR_MS;
+    let removed = usage_trim(c, Timestamp(10_002)).await.expect("trimmed");
+    assert_eq!(removed, 10_001);
+    let removed = usage_trim(c, Timestamp(10_002 + hour)).await;
+    assert_eq!(removed.expect("trimmed"), 2 + 10_001);
+    for (table, left) in [("usage_records", 0), ("usage_hours", 2)] {
+        let count = format!("SELECT COUNT(*) FROM {table}");
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(count))
+            .fetch_one(&mut *c)
+            .await
+            .expect("counted");
+        assert_eq!(rows, left, "{table}");
+    }
 }
