@@ -1,16 +1,19 @@
 //! Uploads, from the connection to a validated component: received into a temporary file, digested meanwhile, then put through every check of
 //! `fdn_runtime::validate`, or for images those of [`image`].
 //!
-//! Nothing is stored here: the file and its machine code are deleted when the values that own them are dropped, whatever happens.
+//! Nothing is stored here: the file and its machine code are deleted when the values that own them are dropped, whatever happens. What a controller
+//! that is killed leaves, a later start removes.
 
 mod cache;
 pub mod image;
+mod leftovers;
 mod places;
 pub mod signature;
 mod step;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use fdn_core::api::ValidationStep;
 use fdn_core::compiled::EngineKey;
@@ -35,6 +38,11 @@ pub(crate) use step::refused_at;
 const INSTANCES: u32 = 32;
 /// The most threads of one compilation: each reserves address space, which is limited for the process.
 const COMPILE_THREADS: usize = 16;
+
+/// What the names of files that receive uploads begin with.
+const UPLOAD_PREFIX: &str = "fdn-upload-";
+/// What the names of folders for machine code begin with.
+const COMPILED_PREFIX: &str = "fdn-compiled-";
 
 /// Why an upload did not arrive.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +142,7 @@ pub struct Uploads {
 }
 
 impl Uploads {
-    /// Creates the engine that probes run on.
+    /// Creates the engine that probes run on. Removes what a killed controller has left in the folder.
     ///
     /// # Errors
     /// When the engine cannot be created or the folder cannot be used.
@@ -147,6 +155,7 @@ impl Uploads {
                 folder.display()
             ))
         })?;
+        leftovers::remove_old(&folder, SystemTime::now());
         let options = EngineOptions {
             max_instances: INSTANCES,
             max_memory: settings.bounds.memory,
@@ -205,7 +214,7 @@ impl Uploads {
             source,
         };
         let file = tempfile::Builder::new()
-            .prefix("fdn-upload-")
+            .prefix(UPLOAD_PREFIX)
             .tempfile_in(&self.folder)
             .map_err(disk)?;
         let (file, path) = file.into_parts();
@@ -249,7 +258,7 @@ impl Uploads {
             source,
         };
         let compiled = tempfile::Builder::new()
-            .prefix("fdn-compiled-")
+            .prefix(COMPILED_PREFIX)
             .tempdir_in(&self.folder)
             .map_err(disk)?;
         let secrets = secrets
