@@ -85,6 +85,8 @@ struct Current {
 struct Candidate {
     /// The secrets whose values are to be written to the vault: those that were sent, and those that the row of the current version still holds.
     fresh: BTreeSet<SecretName>,
+    /// The secrets whose values were sent.
+    sent: BTreeSet<SecretName>,
     tenant: TenantId,
     app: AppName,
     host: HostName,
@@ -161,10 +163,13 @@ async fn deploy_inner(
     let old = current
         .iter()
         .flat_map(|current| current.version.secrets.keys());
-    let fresh = upload.secrets.keys().chain(old).cloned().collect();
+    let sent: BTreeSet<SecretName> = upload.secrets.keys().cloned().collect();
+    let fresh = sent.iter().chain(old).cloned().collect();
+    secrets::check_sent(state, &app, &upload.secrets, kept)?;
     let secrets = secrets::values(&manifest, upload.secrets, kept)?;
     let mut candidate = Candidate {
         fresh,
+        sent,
         labels: upload.labels,
         signer: None,
         compiled: None,
@@ -418,7 +423,8 @@ async fn write(
         secrets::check_kept(&mut tx, of, &candidate.secrets, &candidate.fresh).await?;
         let new = NewVersion { candidate, steps, by: actor, now };
         let version = version_write(&mut tx, settings, new).await?;
-        secrets_write(state, &mut tx, candidate, (actor, revision, now)).await?;
+        let values = (&candidate.secrets, &candidate.fresh, &candidate.sent);
+        secrets::write_fresh(state, &mut tx, of, values, (actor, revision, now)).await?;
         let holders = first_holders(state, &mut tx, &candidate.app, (&placed, &unfit)).await?;
         let change = Change { candidate, workflow: workflow(version), version, placed: &placed, holders, actor, revision, now };
         let row = app_write(&mut tx, change, ttl).await?;
@@ -449,24 +455,6 @@ pub(super) fn audit(
         before: state(before),
         after: state(after),
     }
-}
-
-/// Stores the secrets that came with a version. New values are also sent to everything else that runs the function.
-async fn secrets_write(
-    state: &State,
-    connection: &mut AnyConnection,
-    candidate: &Candidate,
-    (actor, revision, now): (&Actor, Revision, Timestamp),
-) -> Result<(), Error> {
-    let function = candidate.app.clone().into();
-    let mut values = candidate.secrets.clone();
-    values.retain(|name, _| candidate.fresh.contains(name));
-    if values.is_empty() {
-        return Ok(());
-    }
-    let of = (candidate.tenant, &function);
-    secrets::write(state, &mut *connection, of, &values, (actor, revision, now)).await?;
-    secrets::push_users(connection, of, Some(&candidate.app), (revision, now)).await
 }
 
 /// A version to be written.

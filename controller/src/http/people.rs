@@ -125,8 +125,8 @@ pub(crate) struct UploadParts {
     responses(
         (status = 200, description = "Deployed, or unchanged", body = DeployResponse),
         (status = 413, description = "FDN-1007: too large", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "FDN-2035: the tenant stores as much as it may", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "FDN-1001 to FDN-1031: refused; nothing was stored", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "FDN-2004: the app is a workflow, or would have more secrets than it may; FDN-2035: the tenant stores as much as it may", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "FDN-1001 to FDN-1031: refused; FDN-2021: the value of a secret cannot be used; nothing was stored", body = Problem, content_type = "application/problem+json"),
         (status = "default", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -1,4 +1,4 @@
-//! The audit log: every write of the API adds one entry, entries cannot be removed, and none contains a secret.
+//! The audit log: every write of the API adds one entry (a deploy another for each secret that it sets), entries cannot be removed, and none contains a secret.
 
 mod apps;
 mod holds;
@@ -54,6 +54,17 @@ impl Walk<'_> {
 
     /// Sends a write, and checks that it added one entry, with the required content.
     async fn wrote(&mut self, operation: &str, request: RequestBuilder, action: &str) -> Value {
+        self.wrote_also(operation, request, action, &[]).await
+    }
+
+    /// Like [`Self::wrote`], with entries before that one for what the write also changed, newest first.
+    async fn wrote_also(
+        &mut self,
+        operation: &str,
+        request: RequestBuilder,
+        action: &str,
+        also: &[&str],
+    ) -> Value {
         let before = self.log().await.len();
         let id = format!("walk-{before}");
         let answer = request.header("x-request-id", &id).send().await;
@@ -61,9 +72,11 @@ impl Walk<'_> {
         let (status, text) = (answer.status(), answer.text().await.expect("text"));
         assert!(status.is_success(), "{operation}: {status}: {text}");
         let log = self.log().await;
-        assert_eq!(log.len(), before + 1, "{operation} leaves one entry");
+        let added = log.iter().take(log.len() - before);
+        let added: Vec<&str> = added.map(|entry| entry.action.as_str()).collect();
+        let expected = [&[action][..], also].concat();
+        assert_eq!(added, expected, "{operation} leaves these entries");
         let entry = &log[0];
-        assert_eq!(entry.action, action, "{operation}");
         assert_eq!(entry.request.as_deref(), Some(id.as_str()), "{operation}");
         assert_eq!(entry.address.as_deref(), Some("127.0.0.1"), "{operation}");
         assert!(

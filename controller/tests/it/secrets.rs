@@ -26,6 +26,7 @@ use crate::rig::{Backend, Rig, on_both};
 on_both!(
     a_value_reaches_nodes_without_a_deploy_and_nobody_else,
     a_value_is_compared_without_being_set,
+    a_deploy_that_changes_values_is_audited,
     a_secret_that_versions_name_stays,
     a_secret_that_is_removed_during_a_deploy_is_missed,
     the_master_key_is_changed_under_way,
@@ -147,6 +148,31 @@ async fn a_value_is_compared_without_being_set(backend: Backend) {
         (Some(true), first.revision)
     );
     assert_eq!(set(&rig, "KEY", "tr0ub4dor").await.unchanged, Some(false));
+}
+
+async fn a_deploy_that_changes_values_is_audited(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let first = deployed(&rig, "hunter2").await;
+    assert!(deployed(&rig, "hunter2").await.unchanged);
+    let log = async || rig.get::<Vec<Value>>("/v1/audit?action=secret.set").await;
+    let entry = |revision| json!({ "secret": "KEY", "revision": revision });
+    let entries = log().await;
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert_eq!(entries[0]["subject"], "app/vault");
+    assert_eq!(entries[0]["after"], entry(first.revision));
+    assert_eq!(entries[0].get("before"), None);
+    // Only KEY is another value; SPARE comes with the one that it has.
+    let spare = set(&rig, "SPARE", "x").await;
+    let both = Some("secrets = [\"KEY\", \"SPARE\"]\n");
+    let sent = r#"{"KEY":"tr0ub4dor","SPARE":"x"}"#;
+    let upload = rig.upload("vault", components::hello("x"), both, Some(sent));
+    let upload = upload.header("idempotency-key", "once");
+    let second: DeployResponse = rig.json(upload).await;
+    let entries = log().await;
+    assert_eq!(entries.len(), 3, "{entries:?}");
+    assert_eq!(entries[0]["before"], entry(first.revision));
+    assert_eq!(entries[0]["after"], entry(second.revision));
+    assert_eq!(entries[1]["after"]["revision"], json!(spare.revision));
 }
 
 async fn a_value_reaches_nodes_without_a_deploy_and_nobody_else(backend: Backend) {
@@ -535,6 +561,17 @@ async fn values_of_earlier_releases_move_into_the_vault(backend: Backend) {
             .secrets
             .is_empty()
     );
+    // A deploy moves them as well, which sets none.
+    let text = "UPDATE versions SET secrets = $1 WHERE number = 2";
+    let put = sqlx::query(text).bind(seal("fourth"));
+    put.execute(&mut *connection).await.expect("written");
+    let gone = sqlx::query("DELETE FROM secrets");
+    gone.execute(&mut *connection).await.expect("deleted");
+    let request = rig.upload("vault", components::hello("three"), Some(MANIFEST), None);
+    let _: DeployResponse = rig.json(request).await;
+    assert_eq!(told(&rig).await.1, "fourth");
+    let entries: Vec<Value> = rig.get("/v1/audit?action=secret.set").await;
+    assert_eq!(entries.len(), 1, "{entries:?}");
 }
 
 async fn a_workflow_hears_of_its_functions_secrets(backend: Backend) {

@@ -1,7 +1,8 @@
 //! Every kind of bad upload: its error code, its text, and that nothing is stored.
 
 use fdn_controller::store::DEFAULT_TENANT;
-use fdn_core::api::AppSummary;
+use fdn_core::api::{AppSummary, DeployResponse};
+use fdn_core::app::SecretInfo;
 use fdn_core::{ByteSize, ErrorCode, Problem};
 use fdn_testkit::components;
 use reqwest::Method;
@@ -20,6 +21,7 @@ on_both!(
     an_upload_that_ends_early_is_refused,
     an_upload_that_stands_still_is_given_up,
     parts_that_are_wrong_are_named,
+    secrets_have_the_limits_of_those_set_alone,
     one_tenant_leaves_places_to_others,
 );
 
@@ -287,6 +289,44 @@ async fn parts_that_are_wrong_are_named(backend: Backend) {
     assert_eq!(problem.code.as_str(), "FDN-2005");
     assert!(problem.detail.contains("app name"), "{}", problem.detail);
     nothing_is_stored(&rig, "wrong parts").await;
+}
+
+async fn secrets_have_the_limits_of_those_set_alone(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
+        settings.secrets.value_limit = ByteSize::from_bytes(8);
+        settings.secrets.per_app = 2;
+    })
+    .await;
+    let upload = |names: &str, secrets: Value| {
+        let manifest = format!("secrets = {names}\n");
+        let secrets = secrets.to_string();
+        let component = components::hello("x");
+        rig.upload("bad", component, Some(&manifest), Some(&secrets))
+    };
+    let long = json!({ "A": "tr0ub4dor" });
+    let (status, problem) = rig.refused(upload(r#"["A"]"#, long)).await;
+    let code = problem.code.as_str();
+    assert_eq!((status.as_u16(), code), (422, "FDN-2021"));
+    assert!(!problem.detail.contains("tr0ub4dor"), "{}", problem.detail);
+    nothing_is_stored(&rig, "a value that is too large").await;
+    let (two, three) = (r#"["A", "B"]"#, r#"["A", "B", "C"]"#);
+    let sent = json!({ "A": "1", "B": "1", "C": "1" });
+    let (status, problem) = rig.refused(upload(three, sent)).await;
+    let code = problem.code.as_str();
+    assert_eq!((status.as_u16(), code), (409, "FDN-2004"));
+    assert!(problem.detail.contains("2 secrets"), "{}", problem.detail);
+    nothing_is_stored(&rig, "too many secrets").await;
+    // The limits themselves are allowed, and new values of secrets that are there are not more of them.
+    let first = json!({ "A": "12345678", "B": "1" });
+    let _: Value = rig.json(upload(two, first)).await;
+    let again: DeployResponse = rig.json(upload(two, json!({ "A": "2", "B": "2" }))).await;
+    assert_eq!(again.version.get(), 2);
+    let artifacts = rig.artifacts();
+    let third = upload(three, json!({ "C": "3" }));
+    assert_eq!(rig.code(third).await, "FDN-2004");
+    assert_eq!(rig.artifacts(), artifacts);
+    let secrets: Vec<SecretInfo> = rig.get("/v1/apps/bad/secrets").await;
+    assert_eq!(secrets.len(), 2);
 }
 
 async fn one_tenant_leaves_places_to_others(backend: Backend) {

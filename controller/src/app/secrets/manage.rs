@@ -9,7 +9,7 @@ use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
 use tracing::info;
 
-use super::{check, push_users, write};
+use super::{check_room, check_usable, push_users, set_entry, shown, write};
 use crate::Error;
 use crate::app::actor::Actor;
 use crate::app::policy::{audit, existing};
@@ -75,16 +75,6 @@ async fn used(
         .unwrap_or_default())
 }
 
-fn check_usable(state: &State, name: &SecretName, value: &Secret) -> Result<(), Error> {
-    check(name, value)?;
-    if value.expose().len() as u64 > state.settings.secrets.value_limit.as_bytes() {
-        return Err(Error::Secret(
-            "the value is larger than secrets.value_limit allows",
-        ));
-    }
-    Ok(())
-}
-
 /// What [`set`] would do, without doing it: whether the secret has this value already. [`set`] reveals the same, so the caller needs the same
 /// right.
 ///
@@ -134,7 +124,6 @@ pub async fn set(
     value: &Secret,
 ) -> Result<SecretInfo, Error> {
     check_usable(state, name, value)?;
-    let settings = &state.settings.secrets;
     let now = fdn_service::now();
     let values = BTreeMap::from([(name.clone(), value.clone())]);
     let _alone = state.changes.lock().await;
@@ -146,20 +135,11 @@ pub async fn set(
         if let Some(old) = old && state.vault.open_value(old)? == *value {
             return Ok(false);
         }
-        if old.is_none() && rows.len() >= settings.per_app {
-            return Err(Error::Conflict(format!(
-                "app {app} has {} secrets, more are not allowed; remove one: fdn secret remove {app} NAME", rows.len()
-            )));
-        }
-        let of = (tenant, &function);
-        write(state, &mut tx, of, &values, (actor, revision, now)).await?;
+        check_room(state, app, rows.len(), usize::from(old.is_none()))?;
+        let (of, by) = ((tenant, &function), (actor, revision, now));
+        write(state, &mut tx, of, &values, by).await?;
         push_users(&mut tx, of, None, (revision, now)).await?;
-        let entry = AuditEntry {
-            before: old.and_then(|row| shown(name, row.revision)),
-            after: shown(name, revision),
-            ..audit(actor, tenant, "secret.set", app, now)
-        };
-        audit_insert(&mut tx, &entry).await?;
+        audit_insert(&mut tx, &set_entry((tenant, app), (name, old), by)).await?;
         Ok::<_, Error>(true)
     })?;
     if changed {
@@ -173,11 +153,6 @@ pub async fn set(
         unchanged: Some(!changed),
         ..set
     })
-}
-
-/// The audit log's record of a secret: its name and revision, never the value.
-fn shown(name: &SecretName, revision: Revision) -> Option<String> {
-    Some(serde_json::json!({ "secret": name, "revision": revision }).to_string())
 }
 
 fn no_secret(app: &AppName, name: &SecretName) -> Error {

@@ -18,11 +18,13 @@ use sqlx::AnyConnection;
 use tracing::error;
 
 use super::actor::Actor;
+use super::policy::audit;
 use crate::Error;
 use crate::error::chain;
 use crate::reconcile::desired::announce_to_nodes;
 use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_list, app_upsert};
+use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::secret::{SecretRow, secret_list, secret_upsert};
 use crate::store::version::VersionRow;
 
@@ -107,6 +109,71 @@ pub(super) async fn write(
         secret_upsert(&mut *connection, tenant, &row).await?;
     }
     Ok(())
+}
+
+/// Stores the values that come with a new version of an app's function: those of the `fresh` secrets. They are also sent to everything else that
+/// runs the function. Each that was `sent` and is another than before leaves an entry in the audit log, as after [`manage::set`]; the others were set
+/// long ago, and are only moved.
+///
+/// # Errors
+/// When the app would have too many secrets, a present value cannot be decrypted, or the store fails.
+pub(super) async fn write_fresh(
+    state: &State,
+    connection: &mut AnyConnection,
+    (tenant, app): (TenantId, &AppName),
+    (secrets, fresh, sent): (
+        &BTreeMap<SecretName, Secret>,
+        &BTreeSet<SecretName>,
+        &BTreeSet<SecretName>,
+    ),
+    by: (&Actor, Revision, Timestamp),
+) -> Result<(), Error> {
+    let mut values = secrets.clone();
+    values.retain(|name, _| fresh.contains(name));
+    if values.is_empty() {
+        return Ok(());
+    }
+    let function: FunctionName = app.clone().into();
+    let rows = secret_list(&mut *connection, tenant, &function).await?;
+    let old = |name: &SecretName| rows.iter().find(|row| row.name == *name);
+    let is_new = |name: &SecretName| sent.contains(name) && old(name).is_none();
+    let new = values.keys().filter(|name| is_new(name)).count();
+    check_room(state, app, rows.len(), new)?;
+    for (name, value) in &values {
+        if !sent.contains(name) {
+            continue;
+        }
+        let old = old(name);
+        if let Some(old) = old
+            && state.vault.open_value(old)? == *value
+        {
+            continue;
+        }
+        let entry = set_entry((tenant, app), (name, old), by);
+        audit_insert(&mut *connection, &entry).await?;
+    }
+    let of = (tenant, &function);
+    write(state, &mut *connection, of, &values, by).await?;
+    let (_, revision, now) = by;
+    push_users(connection, of, Some(app), (revision, now)).await
+}
+
+/// The audit log's entry for a value that was set.
+fn set_entry(
+    (tenant, app): (TenantId, &AppName),
+    (name, old): (&SecretName, Option<&SecretRow>),
+    (actor, revision, now): (&Actor, Revision, Timestamp),
+) -> AuditEntry {
+    AuditEntry {
+        before: old.and_then(|row| shown(name, row.revision)),
+        after: shown(name, revision),
+        ..audit(actor, tenant, "secret.set", app, now)
+    }
+}
+
+/// The audit log's record of a secret: its name and revision, never the value.
+fn shown(name: &SecretName, revision: Revision) -> Option<String> {
+    Some(serde_json::json!({ "secret": name, "revision": revision }).to_string())
 }
 
 /// Announces the desired state anew of every app that runs a function, except `except`.
@@ -196,6 +263,47 @@ pub(super) fn check(name: &SecretName, value: &Secret) -> Result<(), ManifestErr
         )));
     }
     Ok(())
+}
+
+/// Checks that a value that somebody sent may be set.
+fn check_usable(state: &State, name: &SecretName, value: &Secret) -> Result<(), Error> {
+    check(name, value)?;
+    if value.expose().len() as u64 > state.settings.secrets.value_limit.as_bytes() {
+        return Err(Error::Secret(
+            "the value is larger than secrets.value_limit allows",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that an app that has `present` secrets may have `new` ones besides.
+fn check_room(state: &State, app: &AppName, present: usize, new: usize) -> Result<(), Error> {
+    let most = state.settings.secrets.per_app;
+    if new > 0 && present.saturating_add(new) > most {
+        return Err(Error::Conflict(format!(
+            "app {app} may have {most} secrets and has {present}, {new} more are not allowed; remove some: fdn secret remove {app} NAME"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks the values that came with an upload, before anything is compiled or stored. Their number is checked again when they are stored
+/// ([`write_fresh`]).
+///
+/// # Errors
+/// When a value is not allowed, or the app would have too many secrets.
+pub(super) fn check_sent(
+    state: &State,
+    app: &AppName,
+    sent: &BTreeMap<SecretName, Secret>,
+    current: Option<&BTreeMap<SecretName, Secret>>,
+) -> Result<(), Error> {
+    for (name, value) in sent {
+        check_usable(state, name, value)?;
+    }
+    let is_new = |name: &SecretName| current.is_none_or(|values| !values.contains_key(name));
+    let new = sent.keys().filter(|name| is_new(name)).count();
+    check_room(state, app, current.map_or(0, BTreeMap::len), new)
 }
 
 /// The values of the manifest's secrets: those that were sent, else the current ones.

@@ -16,7 +16,8 @@ pub(super) async fn apps(walk: &mut Walk<'_>, dns: &DnsServer) {
         Some(manifest),
         Some(secrets),
     );
-    walk.wrote(deploy, one, "deploy").await;
+    walk.wrote_also(deploy, one, "deploy", &["secret.set"])
+        .await;
     let path = "/v1/apps/hello/secrets/SPARE";
     let one = "/v1/apps/{app}/secrets/{secret}";
     let value = json!({ "value": "hunter2 again" });
