@@ -25,10 +25,12 @@ function ready(app: AppDetail | undefined): boolean {
   return app === undefined || app.nodes_ready >= app.nodes_total;
 }
 
+/** The split of an app's calls with its tag, so that a change can say what it was made for. */
 export const trafficQuery = (app: string) =>
   queryOptions({
     queryKey: ["app", app, "traffic"],
-    queryFn: () => body(api.GET("/v1/apps/{app}/traffic", { params: { path: { app } } })),
+    queryFn: () => tagged(api.GET("/v1/apps/{app}/traffic", { params: { path: { app } } })),
+    refetchInterval: 15_000,
   });
 
 export const explainQuery = (app: string, client: string) =>

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import type { Version } from "../queries";
 import { changes, comparable } from "./diff";
-import { between, sharesOf } from "./traffic";
+import { between, sharesOf, wanted } from "./traffic";
 
 it("tells what changed between manifests", () => {
   const before = { memory: "16MiB", env: { A: "1", B: "2" }, secrets: ["KEY"], gpu: null };
@@ -31,6 +31,13 @@ it("tells which form of a function changed", () => {
 it("splits between two versions", () => {
   expect(between(1, 2, 30)).toEqual([{ version: 1, weight: 70 }, { version: 2, weight: 30 }]);
   expect(between(1, 2, 140)).toEqual([{ version: 1, weight: 0 }, { version: 2, weight: 100 }]);
+});
+
+it("leaves weights as they are until a share is chosen", () => {
+  const canary = [{ version: 2, weight: 999 }, { version: 1, weight: 1 }];
+  expect(wanted(canary, 2, 1, null)).toEqual(canary);
+  expect(wanted(canary, 2, 1, 0)).toEqual([{ version: 2, weight: 100 }, { version: 1, weight: 0 }]);
+  expect(wanted([], 2, 1, null)).toEqual([{ version: 2, weight: 100 }, { version: 1, weight: 0 }]);
 });
 
 it("shows weights as shares", () => {
