@@ -1,7 +1,7 @@
 //! Error answers of the gateway itself: `application/problem+json` (RFC 9457) with a stable code, which reveal no internals beyond the kind of
 //! reason. Details are in the app's log.
 
-use actix_http::header::{HeaderName, HeaderValue};
+use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_http::{Response, StatusCode, header as http_header};
 use bytes::Bytes;
 use fdn_core::api::header;
@@ -95,9 +95,14 @@ impl ProblemResponse {
             HeaderName::from_static(header::ERROR),
             HeaderValue::from_static(self.code.as_str()),
         );
-        if self.code.retry() == Retry::Later && matches!(problem.status, 429 | 503) {
-            headers.insert(http_header::RETRY_AFTER, RETRY_AFTER);
-        }
+        add_retry_after(self.code, headers);
         response
+    }
+}
+
+/// Asks the client to try again soon, where an error with this code is over soon.
+pub(crate) fn add_retry_after(code: ErrorCode, headers: &mut HeaderMap) {
+    if code.retry() == Retry::Later && matches!(code.http_status(), 429 | 503) {
+        headers.insert(http_header::RETRY_AFTER, RETRY_AFTER);
     }
 }

@@ -11,6 +11,7 @@ use super::budget::Budget;
 use super::call::Output;
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head;
+use crate::gateway::problem::add_retry_after;
 
 /// Header that tells which cluster ran which stage.
 const STAGES: HeaderName = HeaderName::from_static("x-fdn-stages");
@@ -72,6 +73,7 @@ pub(super) fn failed(problem: Problem, request: &Bytes) -> Response<GatewayBody>
         HeaderName::from_static(header::ERROR),
         HeaderValue::from_static(code.as_str()),
     );
+    add_retry_after(code, headers);
     response
 }
 

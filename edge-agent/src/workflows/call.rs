@@ -98,22 +98,32 @@ impl Output {
     }
 }
 
+/// The codes with which a gateway tells that it did not let a call begin.
+const NOT_LET_IN: [ErrorCode; 6] = [
+    ErrorCode::Overloaded,
+    ErrorCode::NotReady,
+    ErrorCode::TooManyRequests,
+    ErrorCode::TooManyAtOnce,
+    ErrorCode::UnknownHost,
+    ErrorCode::InstanceNotStarted,
+];
+
+/// The error code for the caller of a run in which nothing began, from the reason of its last failure. Where that names none, or a host that one
+/// gateway does not know yet, the app is not ready.
+#[must_use]
+pub fn refusal_code(reason: &str) -> ErrorCode {
+    let named = |code: &ErrorCode| reason.contains(&format!("{code}: "));
+    match NOT_LET_IN.into_iter().find(named) {
+        None | Some(ErrorCode::UnknownHost) => ErrorCode::NotReady,
+        Some(code) => code,
+    }
+}
+
 /// Maps an error that the gateway answered in the function's place to a failure. `begun` tells whether the function may have begun.
 #[must_use]
 pub fn failure_of(code: ErrorCode, begun: bool, reason: &str) -> Failure {
     let kind = match code {
-        _ if !begun
-            && matches!(
-                code,
-                ErrorCode::Overloaded
-                    | ErrorCode::NotReady
-                    | ErrorCode::TooManyRequests
-                    | ErrorCode::UnknownHost
-                    | ErrorCode::InstanceNotStarted
-            ) =>
-        {
-            FailureKind::NotStarted
-        }
+        _ if !begun && NOT_LET_IN.contains(&code) => FailureKind::NotStarted,
         ErrorCode::FunctionTimeout
         | ErrorCode::InstanceLost
         | ErrorCode::InstanceNotStarted
@@ -203,5 +213,21 @@ mod tests {
             FailureKind::Answered
         );
         assert_eq!(kind(ErrorCode::BodyTooLarge, false), FailureKind::Refused);
+        assert_eq!(
+            kind(ErrorCode::TooManyAtOnce, false),
+            FailureKind::NotStarted
+        );
+    }
+
+    #[test]
+    fn a_run_that_never_began_is_answered_with_what_its_last_refusal_says() {
+        let told = |code| refusal_code(&failure_of(code, false, "busy").reason);
+        assert_eq!(told(ErrorCode::Overloaded), ErrorCode::Overloaded);
+        assert_eq!(told(ErrorCode::TooManyAtOnce), ErrorCode::TooManyAtOnce);
+        assert_eq!(told(ErrorCode::UnknownHost), ErrorCode::NotReady);
+        let away = "cluster us-east: FDN-3007: the node is busy";
+        assert_eq!(refusal_code(away), ErrorCode::Overloaded);
+        let away = "cluster us-east was not reached: connection refused";
+        assert_eq!(refusal_code(away), ErrorCode::NotReady);
     }
 }

@@ -26,7 +26,7 @@ use tracing::{debug, info};
 use self::accounting::RunAccounting;
 use super::answer;
 use super::budget::Budget;
-use super::call::{Output, StageCall};
+use super::call::{Output, StageCall, refusal_code};
 use super::here;
 use super::inputs::{Parent, SharedInputs, add_parents, problem};
 use super::prewarm::Prewarming;
@@ -74,6 +74,8 @@ struct Lead<'a> {
     ran: Vec<Option<ClusterId>>,
     calls: FuturesUnordered<LocalBoxFuture<'a, Ended>>,
     aborts: BTreeMap<(usize, u32), AbortHandle>,
+    /// Whether a function may have begun. Until then the run can be repeated without harm.
+    may_have_begun: bool,
     prewarming: Prewarming<'a>,
     begun: Instant,
     accounting: RunAccounting,
@@ -146,6 +148,7 @@ impl Gateway {
             ran: vec![None; stages],
             calls: FuturesUnordered::new(),
             aborts: BTreeMap::new(),
+            may_have_begun: false,
             accounting,
         };
         let answer = lead.lead_on(first).await;
@@ -244,6 +247,8 @@ impl Lead<'_> {
         self.aborts.remove(&(stage, attempt));
         self.accounting.attempted(stage, attempt);
         let name = &self.staged.stages[stage].name;
+        let refused = |failure: &Failure| failure.kind == FailureKind::NotStarted;
+        self.may_have_begun |= !matches!(&ended, Ok(Err(failure)) if refused(failure));
         match ended {
             Err(Aborted) => None,
             Ok(Ok(output)) => {
@@ -303,6 +308,7 @@ impl Lead<'_> {
             Action::Cancel { stage, attempt } => {
                 if let Some(abort) = self.aborts.remove(&(stage, attempt)) {
                     abort.abort();
+                    self.may_have_begun = true;
                     self.count(stage, "lost");
                     self.accounting.run.cancelled(stage, attempt);
                     self.accounting.attempted(stage, attempt);
@@ -443,22 +449,23 @@ impl Lead<'_> {
                 attempt,
                 failure,
             } => {
-                self.accounting.outcome = (Outcome::FunctionEnded, "failed");
                 let is_size = failure
                     .reason
                     .starts_with(ErrorCode::WorkflowTooLarge.as_str());
-                let code = if is_size {
-                    ErrorCode::WorkflowTooLarge
-                } else {
-                    ErrorCode::StageFailed
+                let code = match self.refusal(Some(&failure)) {
+                    Some(code) => code,
+                    None if is_size => ErrorCode::WorkflowTooLarge,
+                    None => ErrorCode::StageFailed,
                 };
+                self.accounting.outcome = (Outcome::of_code(code), "failed");
                 answer::failed(self.problem(code, stage, attempt, &failure.reason), ids)
             }
             RunOutcome::Late { stage, attempt } => {
-                self.accounting.outcome = (Outcome::FunctionEnded, "late");
                 let time = self.staged.run.timeout;
                 let told = format!("the workflow's {time} were over");
-                let code = ErrorCode::WorkflowTimeout;
+                let refusal = self.refusal(self.run.failure(stage));
+                let code = refusal.unwrap_or(ErrorCode::WorkflowTimeout);
+                self.accounting.outcome = (Outcome::of_code(code), "late");
                 answer::failed(self.problem(code, stage, attempt, &told), ids)
             }
         };
@@ -472,6 +479,12 @@ impl Lead<'_> {
         }
         debug!(app = %self.staged.app, ?ran, "a workflow has ended");
         response
+    }
+
+    /// The code for a run that ends with this failure if nothing began: whoever asks again later loses nothing.
+    fn refusal(&self, failure: Option<&Failure>) -> Option<ErrorCode> {
+        let failure = failure.filter(|failure| failure.kind == FailureKind::NotStarted)?;
+        (!self.may_have_begun).then(|| refusal_code(&failure.reason))
     }
 
     fn problem(&self, code: ErrorCode, stage: usize, attempt: u32, reason: &str) -> Problem {

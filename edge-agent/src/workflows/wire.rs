@@ -32,7 +32,7 @@ const VERSION: HeaderName = HeaderName::from_static("fdn-call-version");
 /// The network's token, on connections without certificates.
 pub(super) const TOKEN: HeaderName = HeaderName::from_static("fdn-call-token");
 /// How the call ended: `answered`, or the kind of failure.
-pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fdn-call-outcome");
+pub(super) const OUTCOME: HeaderName = HeaderName::from_static(header::CALL_OUTCOME);
 /// Why the call failed.
 pub(super) const REASON: HeaderName = HeaderName::from_static("fdn-call-reason");
 /// The function answered.
@@ -50,7 +50,7 @@ const COLD: HeaderName = HeaderName::from_static("fdn-call-cold");
 /// The word for a kind of failure.
 pub(super) const fn word(kind: FailureKind) -> &'static str {
     match kind {
-        FailureKind::NotStarted => "not_started",
+        FailureKind::NotStarted => header::NOT_STARTED,
         FailureKind::Lost => "lost",
         FailureKind::Answered => "failed",
         FailureKind::Refused => "refused",
@@ -60,7 +60,7 @@ pub(super) const fn word(kind: FailureKind) -> &'static str {
 /// The kind of failure that a word means; an unknown word counts as [`FailureKind::Lost`], which claims the least.
 pub(super) fn kind(word: &str) -> FailureKind {
     match word {
-        "not_started" => FailureKind::NotStarted,
+        header::NOT_STARTED => FailureKind::NotStarted,
         "failed" => FailureKind::Answered,
         "refused" => FailureKind::Refused,
         _ => FailureKind::Lost,

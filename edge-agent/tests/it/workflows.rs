@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fdn_core::fleet::FleetDesired;
+use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::workflow::parts::{Multipart, Part, UNKNOWN};
 use fdn_core::{DurationMs, ErrorCode};
@@ -227,6 +228,47 @@ stages:
     assert_eq!(told.attempt, Some(1), "what may not run twice runs once");
     assert!(told.reason.expect("a reason").contains("FDN-3002"));
     two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_let_in_nowhere_may_be_asked_for_again() {
+    let network = Network::start().await;
+    let mut settings = network.settings("n-1");
+    settings.apps.warm_call = false;
+    settings.admission.slots = 1;
+    settings.admission.wait = DurationMs::from_millis(100);
+    let agent = network.agent(settings).await;
+    let text = "{\"stages\": [{\"name\": \"in\", \"function\": \"echo\"}]}";
+    let functions = [("echo", components::echo(), false)];
+    let flow = desired(&network, "flow", text, &functions, &[]);
+    deploy(&network, "n-1", flow).await;
+    let patient = Manifest {
+        timeout: DurationMs::from_secs(120),
+        ..Manifest::default()
+    };
+    let slow = components::sleeping(60_000);
+    let revision = network.deploy("slow", 1, &slow, patient).await;
+    network
+        .until_phase("slow", revision, |phase| *phase == AppPhase::Ready)
+        .await;
+    let running = tokio::spawn(network.get(&agent, "slow", "/").send());
+    wait::until("the only slot to be taken", async || {
+        match network.metric(&agent, "fdn_agent_calls_busy").await {
+            Some(1.0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let answer = network.post(&agent, "flow", "/").body("x").send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.headers()["retry-after"], "1");
+    let told = problem(answer).await;
+    assert_eq!(told.code, ErrorCode::Overloaded);
+    assert_eq!((told.stage.as_deref(), told.attempt), (Some("in"), Some(1)));
+    assert!(!running.is_finished(), "the slot was taken all the time");
+    running.abort();
+    agent.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
