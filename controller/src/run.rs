@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fdn_bus::SharedBroker;
 use fdn_core::message::Channel;
@@ -39,6 +39,8 @@ pub struct Controller {
     leaving: CancellationToken,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
+    /// The dispatcher of jobs, which may take longer to end than the rest.
+    dispatcher: JoinSet<()>,
 }
 
 impl Controller {
@@ -114,7 +116,8 @@ impl Controller {
             Arc::clone(&state),
             shutdown.clone(),
         ));
-        tasks.spawn(crate::jobs::run(Arc::clone(&state), shutdown.clone()));
+        let mut dispatcher = JoinSet::new();
+        dispatcher.spawn(crate::jobs::run(Arc::clone(&state), leaving.clone()));
         tasks.spawn(crate::jobs::sweep::run(
             Arc::clone(&state),
             shutdown.clone(),
@@ -139,6 +142,7 @@ impl Controller {
             leaving,
             shutdown,
             tasks,
+            dispatcher,
         })
     }
 
@@ -173,12 +177,13 @@ impl Controller {
     }
 
     /// Stops: signals load balancers and keeps serving for as long as the settings say; then accepts no new requests, lets running ones end, and
-    /// ends background work after its present step.
+    /// ends background work after its present step. From the beginning it starts no more jobs, and those that run have their own time to end.
     pub fn stop(self) -> BoxedFuture<()> {
         Box::pin(self.end())
     }
 
     async fn end(mut self) {
+        let began = Instant::now();
         let linger = self.state.settings.singletons.linger.as_duration();
         self.state.readiness.set("running", false, "stopping");
         // Work that other controllers can do goes to them now.
@@ -190,6 +195,12 @@ impl Controller {
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(PATIENCE, ended).await.is_err() {
             self.tasks.shutdown().await;
+        }
+        let patience = self.state.settings.jobs.stop_grace.as_duration() + PATIENCE;
+        let ended = async { while self.dispatcher.join_next().await.is_some() {} };
+        let patience = patience.saturating_sub(began.elapsed());
+        if tokio::time::timeout(patience, ended).await.is_err() {
+            self.dispatcher.shutdown().await;
         }
         self.state.store.close().await;
         info!("the controller has stopped");

@@ -9,7 +9,8 @@
 //! larger units.
 //!
 //! **Deviation.** A tenant none of whose jobs may start now (because its functions are at their concurrency limits) is skipped and
-//! treated as idle: once it may start again it gets its share, not what it missed.
+//! treated as idle: once it may start again it gets its share, not what it missed. The cost of an entry that was taken and then did not start is
+//! given back.
 //!
 //! **Invariants.** Between two tenants that both have jobs to start throughout, the costs started differ by at most the sum of their
 //! largest costs. Within a tenant the higher priority goes first, then the earlier submission. At most [`Limits`] entries are held.
@@ -111,7 +112,7 @@ impl<K: Ord + Clone, T> Pool<K, T> {
             time: now,
             waiting: BTreeMap::new(),
         });
-        let cost = entry.cost.get().clamp(1.0, f64::MAX);
+        let cost = charged(entry.cost);
         tenant.waiting.insert(rank, (cost, entry.item));
         Ok(())
     }
@@ -144,6 +145,15 @@ impl<K: Ord + Clone, T> Pool<K, T> {
         Some((tenant, item))
     }
 
+    /// Gives a tenant back the cost of an entry that was taken and not started after all. If others were served meanwhile, the tenant goes on from
+    /// the present virtual time, like one that was passed over.
+    pub fn refund(&mut self, tenant: &K, cost: Millis) {
+        let now = self.now;
+        if let Some(own) = self.tenants.get_mut(tenant) {
+            own.time = (own.time - charged(cost)).max(now);
+        }
+    }
+
     /// Removes the entries that `keep` rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         for tenant in self.tenants.values_mut() {
@@ -154,6 +164,11 @@ impl<K: Ord + Clone, T> Pool<K, T> {
         self.tenants
             .retain(|_, t| !t.waiting.is_empty() || t.time > now);
     }
+}
+
+/// What an entry of this cost adds to the virtual time.
+const fn charged(cost: Millis) -> f64 {
+    cost.get().clamp(1.0, f64::MAX)
 }
 
 #[cfg(test)]

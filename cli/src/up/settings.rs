@@ -128,6 +128,8 @@ pub fn controller(plan: &Plan, layout: &Layout) -> Result<fdn_controller::Settin
     settings.artifacts.local = layout.artifacts();
     settings.uploads.folder = Some(layout.uploads());
     settings.accounts.admin = ADMIN.to_owned();
+    // Somebody waits for this process to end.
+    settings.jobs.stop_grace = DurationMs::from_secs(8);
     settings.accounts.initial_password_file = Some(layout.admin_password());
     settings.geo.locations = CLIENTS
         .iter()

@@ -24,8 +24,8 @@ use crate::jobs::change::{EventDetails, step};
 use crate::jobs::webhooks;
 use crate::state::State;
 use crate::store::job::{
-    JobFilter, JobRow, job_by_key, job_bytes, job_delete_submission, job_get, job_insert, job_list,
-    job_page,
+    JobFilter, JobRow, job_by_key, job_bytes, job_delete, job_get, job_give_up_submission,
+    job_insert, job_list, job_page,
 };
 use crate::store::job_queries::lane_count;
 use crate::store::{Constraint, StoreError, in_transaction};
@@ -276,9 +276,6 @@ async fn announce(state: &State, row: &JobRow) -> Result<(), Error> {
     match publish(state, row.id).await {
         Ok(()) => {
             step(state, row.id, Event::Confirmed, &EventDetails::default()).await?;
-            // The job may have been dispatched, ended or cancelled by now: it was accepted in any case.
-            let there = job_get(&mut *state.store.read().await?, row.id).await?;
-            there.map(drop).ok_or_else(|| JobError::NotAccepted.into())
         }
         Err(error) => {
             warn!(job = %row.id, error = chain(&error), "a job's ticket was not confirmed");
@@ -286,13 +283,14 @@ async fn announce(state: &State, row: &JobRow) -> Result<(), Error> {
             if delete_submission(state, row.id).await? {
                 return Err(JobError::NotAccepted.into());
             }
-            // The ticket had arrived, and a dispatcher has accepted the job.
-            let there = job_get(&mut *state.store.read().await?, row.id).await?;
-            match there {
-                Some(job) if job.progress.state != JobState::Submitted => Ok(()),
-                _ => Err(JobError::NotAccepted.into()),
-            }
         }
+    }
+    // The job may have been dispatched, ended or cancelled by now: it was accepted in any case, by this step or by a dispatcher that has its ticket,
+    // unless a sweep has given it up.
+    let there = job_get(&mut *state.store.read().await?, row.id).await?;
+    match there {
+        Some(job) if job.progress.state != JobState::Submitted => Ok(()),
+        _ => Err(JobError::NotAccepted.into()),
     }
 }
 
@@ -311,18 +309,28 @@ pub(crate) async fn publish(state: &State, job: JobId) -> Result<(), fdn_bus::Bu
     }
 }
 
-/// Deletes a submission that was not accepted. Returns whether it was still there. If deletion fails, the sweep repeats it later.
+/// Deletes a submission that was not accepted. Returns whether it was still there: then nobody accepts it any more, and if its objects cannot be
+/// deleted now, the sweep deletes it later.
 ///
 /// # Errors
 /// When the store fails.
 pub(crate) async fn delete_submission(state: &State, job: JobId) -> Result<bool, Error> {
-    let gone: bool = in_transaction!(state.store, tx => {
-        Ok::<_, Error>(job_delete_submission(&mut tx, job).await?)
+    let given_up: bool = in_transaction!(state.store, tx => {
+        Ok::<_, Error>(job_give_up_submission(&mut tx, job).await?)
     })?;
-    if gone && let Err(error) = state.artifacts.objects_delete(job).await {
-        warn!(%job, error = chain(&error), "the input of a job that was not accepted stays");
+    if given_up && let Err(error) = delete_given_up(state, job).await {
+        warn!(%job, error = chain(&error), "a job that was not accepted waits for the sweep");
     }
-    Ok(gone)
+    Ok(given_up)
+}
+
+/// Deletes a job that was given up: objects first, so that an interrupted deletion leaves a row that the next sweep finds.
+///
+/// # Errors
+/// When a store fails.
+pub(crate) async fn delete_given_up(state: &State, job: JobId) -> Result<(), Error> {
+    state.artifacts.objects_delete(job).await?;
+    in_transaction!(state.store, tx => Ok::<_, Error>(job_delete(&mut tx, job).await?))
 }
 
 /// The job that an earlier request with this key submitted.

@@ -46,7 +46,7 @@ pub async fn cancel(
     get(state, tenant, job).await
 }
 
-/// Runs a job again that ended without success.
+/// Runs a job again that ended without success, without its deadline, which may have passed.
 ///
 /// # Errors
 /// When the job has not ended, succeeded or was cancelled, its retention has ended, or the store fails.

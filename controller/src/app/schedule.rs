@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use fdn_core::job::{Event, JobRules, JobState, Step};
 use fdn_core::job::{JobProgress, PutSchedule, SCHEDULE_BODY_MAX, ScheduleInfo};
-use fdn_core::{AppName, ScheduleName, TenantId, Timestamp};
+use fdn_core::{AppName, Coded, ErrorCode, ScheduleName, TenantId, Timestamp};
 use tracing::{debug, info, warn};
 
 use base64::Engine as _;
@@ -180,15 +180,23 @@ fn audit(
     }
 }
 
-/// Submits the jobs of schedules that are due.
+/// Submits the jobs of schedules that are due. One that cannot be submitted stays due.
 ///
 /// # Errors
-/// When the store fails.
+/// When the database fails.
 pub(crate) async fn submit_due(state: &State, now: Timestamp) -> Result<(), Error> {
     let due = schedule_due(&mut *state.store.read().await?, now, BATCH).await?;
     let mut broker_answers = true;
     for row in due {
-        if let Some(job) = submit_one(state, &row, now).await? {
+        let submitted = match submit_one(state, &row, now).await {
+            Err(error) if error.code() != ErrorCode::DatabaseFailed => {
+                let info = &row.info;
+                warn!(app = %info.app, schedule = %info.name, error = chain(&error), "a schedule cannot be submitted now; the others go on");
+                continue;
+            }
+            submitted => submitted?,
+        };
+        if let Some(job) = submitted {
             state.metrics.jobs.scheduled.inc();
             debug!(job = %job.id, app = %job.app, schedule = %row.info.name, "submitted by a schedule");
             // A ticket only saves time. An unreachable broker is waited for once, not for every job.

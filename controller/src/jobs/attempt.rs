@@ -10,7 +10,7 @@ use fdn_core::api::header;
 use fdn_core::job::{AttemptResult, Event, JobPass};
 use fdn_core::{AppName, ByteSize, ClusterId, ErrorCode, Fault, HostName, JobId, Retry, Timestamp};
 use fdn_service::CancellationToken;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tracing::warn;
 
 use super::change::{Claim, Claimant, EventDetails, claim, step};
@@ -169,6 +169,19 @@ async fn try_record_outcome(
     step(state, row.id, event, &details).await.map(drop)
 }
 
+/// Records that an attempt was cut short because its controller stops. Without effect if it has ended.
+pub(crate) async fn record_cut(state: &State, job: JobId, attempt: u32) -> Result<(), Error> {
+    let details = EventDetails {
+        reason: Some("its controller stopped before the app had answered".to_owned()),
+        ..EventDetails::default()
+    };
+    let event = Event::Ended {
+        attempt,
+        ending: AttemptResult::CutShort,
+    };
+    step(state, job, event, &details).await.map(drop)
+}
+
 /// Makes the call.
 async fn run(state: &State, row: &JobRow, target: &AttemptRequest) -> CallOutcome {
     let input = match input(state, row).await {
@@ -264,6 +277,9 @@ async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> CallOutcome {
             return CallOutcome::of(ending, reason);
         }
     };
+    if let Some(outcome) = not_taken(response.headers()) {
+        return outcome;
+    }
     let status = response.status();
     let text = |name: &str| {
         let value = response.headers().get(name)?;
@@ -282,6 +298,16 @@ async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> CallOutcome {
         }
     };
     classify(status, code.as_deref(), kind, bytes)
+}
+
+/// The outcome if the node did not take the call, as one whose clock is wrong takes the controller's certificate for one that has ended. Nodes
+/// take this field off the answers of functions.
+fn not_taken(headers: &HeaderMap) -> Option<CallOutcome> {
+    let outcome = headers.get(header::CALL_OUTCOME)?;
+    (outcome == header::NOT_STARTED).then(|| {
+        let reason = "the node does not accept the controller's certificate";
+        CallOutcome::of(AttemptResult::NeverBegun, reason)
+    })
 }
 
 /// The body of a response; `None` if it is larger than `most`.
@@ -341,11 +367,47 @@ fn of_code(code: ErrorCode) -> (AttemptResult, bool) {
         | ErrorCode::EngineFailed
         | ErrorCode::ImageMissing => (AttemptResult::NeverBegun, true),
         // No instance started: nothing ran, but this counts as a failed attempt, so that it does not go on forever.
-        ErrorCode::InstanceNotStarted => (AttemptResult::CutShort, true),
+        // The same holds for input that did not arrive in time or broke off: what a node cannot understand, it hands to no function.
+        ErrorCode::InstanceNotStarted | ErrorCode::BadRequest => (AttemptResult::CutShort, true),
         other if other.fault() == Fault::Caller && other.retry() == Retry::Never => {
             (AttemptResult::Refused, false)
         }
         other if other.fault() == Fault::Caller => (AttemptResult::NeverBegun, true),
         _ => (AttemptResult::CutShort, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn input_that_came_too_slowly_is_sent_again_even_if_the_function_is_not_idempotent() {
+        let answer = |code: &str| {
+            let outcome = classify(StatusCode::BAD_REQUEST, Some(code), None, Bytes::new());
+            (outcome.ending, outcome.repeatable)
+        };
+        assert_eq!(answer("FDN-2005"), (AttemptResult::CutShort, true));
+        assert_eq!(
+            answer(ErrorCode::BodyTooLarge.as_str()),
+            (AttemptResult::Refused, false)
+        );
+        // The app's own answer.
+        let own = classify(StatusCode::BAD_REQUEST, None, None, Bytes::new());
+        assert_eq!(own.ending, AttemptResult::Refused);
+    }
+
+    #[test]
+    fn a_node_that_does_not_take_the_call_ends_no_job() {
+        let ending = |outcome: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CALL_OUTCOME, HeaderValue::from_static(outcome));
+            not_taken(&headers).map(|outcome| outcome.ending)
+        };
+        assert_eq!(ending("not_started"), Some(AttemptResult::NeverBegun));
+        assert_eq!(ending("lost"), None);
+        assert!(not_taken(&HeaderMap::new()).is_none());
     }
 }

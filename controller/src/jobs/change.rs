@@ -176,8 +176,8 @@ async fn try_step(
     let Some(row) = job_get(tx, job).await? else {
         return Ok(StepResult::Stale);
     };
-    // Its input may be gone already.
-    if matches!(event, Event::Redriven { .. }) && row.is_over(now) {
+    // It is being deleted: its input may be gone already.
+    if row.is_over(now) {
         return Ok(StepResult::Stale);
     }
     let asks = matches!(event, Event::Ended { .. } | Event::LeaseLost { .. });
@@ -202,6 +202,7 @@ async fn try_step(
     }
     let row = JobRow {
         generation: row.generation + 1,
+        deadline: row.next_deadline(),
         reason: columns.reason,
         ended_at: columns.ended_at,
         kept_until: columns.kept_until,

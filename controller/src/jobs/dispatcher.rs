@@ -13,7 +13,7 @@ use fdn_bus::{Deliveries, Delivery, Subscription};
 use fdn_core::enrol::NodeIdentity;
 use fdn_core::job::{Event, JobState};
 use fdn_core::message::{Channel, Message};
-use fdn_core::{AppName, JobId, Millis, TenantId, Timestamp};
+use fdn_core::{AppName, Coded, ErrorCode, JobId, Millis, TenantId, Timestamp};
 use fdn_scheduling::fair::{Entry, Limits, Pool};
 use fdn_service::CancellationToken;
 use tokio::sync::mpsc;
@@ -21,10 +21,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{debug, warn};
 
-use super::attempt::{AttemptRequest, DispatchOutcome, attempt};
+use super::attempt::{AttemptRequest, DispatchOutcome, attempt, record_cut};
 use super::change::{EventDetails, step};
 use super::expected::RunCache;
 use super::plan::{ExpectedRun, NetworkSnapshot, OwnAttempts, Placement, free, place};
+use super::turns::in_turns;
 use crate::Error;
 use crate::error::chain;
 use crate::state::State;
@@ -37,15 +38,19 @@ const SNAPSHOT_TTL: Duration = Duration::from_millis(50);
 const BLOCKED_PAUSE: Duration = Duration::from_millis(250);
 /// How long an app's limit from the store is cached, and so the delay until a policy that allows more has effect.
 const LIMIT_TTL: Duration = Duration::from_secs(5);
+/// How long polls leave the jobs of an app in the store that could not be looked up.
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(5);
 /// The pause before a ticket that could not be looked up is returned to the broker, or a failed subscription is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// How long attempts may continue while the controller stops.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long it may take, while the controller stops, to record which attempts were cut short.
+const RECORD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A job that waits in memory.
 struct Waiting {
     job: JobId,
     app: AppName,
+    /// What its turn costs its tenant.
+    cost: (TenantId, Millis),
     runs: Arc<ExpectedRun>,
     /// The ticket, if one announced it; returned to the broker if dropped without an acknowledgement.
     ticket: Option<Delivery>,
@@ -54,6 +59,7 @@ struct Waiting {
 /// An attempt that this dispatcher runs.
 struct Running {
     app: AppName,
+    cost: (TenantId, Millis),
     /// The node that was called.
     node: NodeIdentity,
     /// Its number, once it is claimed.
@@ -81,6 +87,8 @@ struct Dispatcher {
     blocked: BTreeMap<AppName, Instant>,
     /// The limit of an app's running jobs, as last read from the store, and until when it is valid.
     limits: BTreeMap<AppName, (u32, Instant)>,
+    /// Apps that could not be looked up though the database answered, and until when polls leave their jobs in the store.
+    unreadable: BTreeMap<AppName, Instant>,
     expected: RunCache,
     own: OwnAttempts,
     snapshot: Option<(Instant, NetworkSnapshot)>,
@@ -92,7 +100,7 @@ struct Dispatcher {
     tasks: JoinSet<()>,
 }
 
-/// Dispatches until shutdown.
+/// Dispatches until shutdown, then lets what runs end.
 pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
     if !state.settings.jobs.dispatch {
         return;
@@ -111,6 +119,7 @@ pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
         claimed_at: BTreeMap::new(),
         blocked: BTreeMap::new(),
         limits: BTreeMap::new(),
+        unreadable: BTreeMap::new(),
         expected: RunCache::default(),
         own: OwnAttempts::default(),
         snapshot: None,
@@ -144,6 +153,10 @@ pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
             _ = polls.tick() => dispatcher.poll_store().await,
             _ = leases.tick() => dispatcher.extend(),
             _ = rounds.tick() => {}
+        }
+        // Whichever branch ran: nothing begins any more.
+        if shutdown.is_cancelled() {
+            break;
         }
         if dispatcher.more && dispatcher.pool.len() < settings.tenant_buffer / 2 {
             dispatcher.poll_store().await;
@@ -252,16 +265,26 @@ impl Dispatcher {
             }
             return Ok(false);
         }
-        let runs = self.expected.of(&self.state, row).await?;
+        let runs = match self.expected.of(&self.state, row).await {
+            Ok(runs) => runs,
+            Err(error) => {
+                if let Some(ticket) = ticket {
+                    ticket.ack();
+                }
+                return Err(error);
+            }
+        };
         let dag = &runs.dag;
         let work: f64 = dag.indices().map(|task| dag.task(task).work.get()).sum();
+        let cost = Millis::new(work);
         let entry = Entry {
             priority: row.priority.get(),
             order: row.submitted_at.get(),
-            cost: Millis::new(work),
+            cost,
             item: Waiting {
                 job: row.id,
                 app: row.app.clone(),
+                cost: (row.tenant, cost),
                 runs,
                 ticket,
             },
@@ -284,6 +307,9 @@ impl Dispatcher {
 
     async fn try_poll_store(&mut self) -> Result<(), Error> {
         let (now, batch) = (fdn_service::now(), self.state.settings.jobs.batch);
+        let instant = Instant::now();
+        self.unreadable.retain(|_, until| *until > instant);
+        let unreadable: Vec<&AppName> = self.unreadable.keys().collect();
         let mut connection = self.state.store.read().await?;
         let tenants = waiting_tenants(&mut connection, now, (self.polled, batch)).await?;
         let mut lists: Vec<Vec<JobId>> = Vec::new();
@@ -301,7 +327,8 @@ impl Dispatcher {
                     .min(self.state.settings.jobs.tenant_buffer);
             let most = most + self.running.len();
             let limit = u32::try_from(most).unwrap_or(u32::MAX);
-            let found = waiting_jobs(&mut connection, tenant, now, limit).await?;
+            let of = (tenant, unreadable.as_slice());
+            let found = waiting_jobs(&mut connection, of, now, limit).await?;
             self.more |= found.len() >= most;
             let new = found.into_iter().filter(|job| !self.knows(*job));
             lists.push(new.take(room).collect());
@@ -312,13 +339,26 @@ impl Dispatcher {
         self.more |= jobs.len() > room;
         let mut rows = Vec::new();
         for job in jobs.into_iter().take(room) {
-            let row = job_get(&mut connection, job).await?;
-            rows.extend(row.filter(|row| row.progress.state == JobState::Queued));
+            match job_get(&mut connection, job).await {
+                Ok(row) => rows.extend(row.filter(|row| row.progress.state == JobState::Queued)),
+                Err(error) if error.code() == ErrorCode::DatabaseFailed => return Err(error.into()),
+                Err(error) => warn!(%job, error = chain(&error), "a job cannot be read"),
+            }
         }
         drop(connection);
         for row in rows {
-            if self.buffer(&row, None).await? {
-                self.polled = Some(row.tenant);
+            // Another job of this poll has shown it.
+            if self.unreadable.contains_key(&row.app) {
+                continue;
+            }
+            match self.buffer(&row, None).await {
+                Ok(true) => self.polled = Some(row.tenant),
+                Ok(false) => {}
+                Err(error) if error.code() == ErrorCode::DatabaseFailed => return Err(error),
+                Err(error) => {
+                    warn!(job = %row.id, app = %row.app, error = chain(&error), "a job's app cannot be looked up; its jobs stay in the store");
+                    self.unreadable.insert(row.app, instant + UNREADABLE_PAUSE);
+                }
             }
         }
         Ok(())
@@ -370,6 +410,11 @@ impl Dispatcher {
         };
         self.claimed_at.remove(&job);
         self.own.ended(&running.node);
+        if running.attempt.is_none() {
+            // It was not claimed.
+            let (tenant, cost) = running.cost;
+            self.pool.refund(&tenant, cost);
+        }
         match outcome {
             DispatchOutcome::Busy(_) | DispatchOutcome::StoreUnavailable => {
                 let now = Instant::now();
@@ -466,6 +511,8 @@ impl Dispatcher {
             self.blocked
                 .insert(waiting.app.clone(), Instant::now() + BLOCKED_PAUSE);
             self.more = true;
+            let (tenant, cost) = waiting.cost;
+            self.pool.refund(&tenant, cost);
             if let Some(ticket) = waiting.ticket {
                 ticket.ack();
             }
@@ -482,6 +529,7 @@ impl Dispatcher {
         self.own.started(&node);
         let running = Running {
             app: waiting.app,
+            cost: waiting.cost,
             node,
             attempt: None,
             stop: stop.clone(),
@@ -492,16 +540,18 @@ impl Dispatcher {
         self.tasks.spawn(async move {
             let job = request.job;
             let sender = reports.clone();
-            // There is room for two reports of each attempt. If this one is lost, the only effect is that a cancelled call runs to its end.
+            // There is room for two reports of each attempt. If this one is lost, the attempt only counts as unclaimed here: a cancelled call runs to
+            // its end, and the turn costs nothing.
             let claimed = move |number| drop(sender.try_send(Report::Claimed(job, number)));
             let outcome = Box::pin(attempt(&state, &request, claimed, &stop)).await;
             drop(reports.send(Report::Ended(job, outcome)).await);
         });
     }
 
-    /// Lets attempts end; those that do not end in time are left to their leases.
+    /// Lets attempts end. Those that do not end in time are cut short, and recorded as such: until their leases ended nobody would know.
     async fn finish(mut self, mut heard: mpsc::Receiver<Report>) {
         self.pool.retain(|_| false);
+        let grace = self.state.settings.jobs.stop_grace.as_duration();
         let ended = async {
             let mut leases = interval(self.state.settings.jobs.lease.as_duration() / 3);
             while !self.running.is_empty() {
@@ -511,22 +561,30 @@ impl Dispatcher {
                 }
             }
         };
-        if timeout(PATIENCE, ended).await.is_err() {
-            warn!("attempts at jobs were cut short; their leases end by themselves");
-        }
+        let in_time = timeout(grace, ended).await.is_ok();
         self.tasks.shutdown().await;
-    }
-}
-
-/// The first of each list, then the second of each, and so on.
-fn in_turns<T>(lists: Vec<Vec<T>>) -> Vec<T> {
-    let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
-    let mut all = Vec::new();
-    loop {
-        let before = all.len();
-        all.extend(lists.iter_mut().filter_map(Iterator::next));
-        if all.len() == before {
-            return all;
+        if in_time {
+            return;
+        }
+        while let Ok(report) = heard.try_recv() {
+            self.report(report);
+        }
+        let claimed = |(job, running): (&JobId, &Running)| Some((*job, running.attempt?));
+        let cut: Vec<(JobId, u32)> = self.running.iter().filter_map(claimed).collect();
+        warn!(
+            attempts = cut.len(),
+            "attempts at jobs were cut short, since they did not end in time"
+        );
+        let state = Arc::clone(&self.state);
+        let recorded = async {
+            for (job, attempt) in cut {
+                if let Err(error) = Box::pin(record_cut(&state, job, attempt)).await {
+                    warn!(%job, error = chain(&error), "that an attempt was cut short cannot be written down; its lease ends by itself");
+                }
+            }
+        };
+        if timeout(RECORD_PATIENCE, recorded).await.is_err() {
+            warn!("the leases of other attempts that were cut short end by themselves");
         }
     }
 }
@@ -538,15 +596,4 @@ async fn extend(state: &State, jobs: &[JobId]) -> Result<BTreeMap<JobId, u32>, E
     lease_extend(&mut connection, state.singletons.holder(), jobs, until).await?;
     let held = held_jobs(&mut connection, state.singletons.holder()).await?;
     Ok(held.into_iter().collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_list_does_not_delay_a_short_one() {
-        let lists = vec![vec![1, 2, 3, 4], vec![], vec![10], vec![20, 21]];
-        assert_eq!(in_turns(lists), [1, 10, 20, 2, 21, 3, 4]);
-    }
 }

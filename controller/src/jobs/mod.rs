@@ -5,6 +5,7 @@
 //! | [`change`] | the only way in which the state of a job changes |
 //! | `bounds` | the limits on running jobs, of an app and of a function |
 //! | `dispatcher` | receives tickets, shares capacity between tenants, starts attempts |
+//! | `turns` | lets the queue of one tenant not delay those of others |
 //! | [`plan`] | chooses the cluster of an attempt, over live state |
 //! | `own` | counts the attempts of this dispatcher at each node |
 //! | `attempt` | one attempt: claimed, sent to a gateway, judged, recorded |
@@ -23,6 +24,7 @@ mod expected;
 mod own;
 pub mod plan;
 pub mod sweep;
+mod turns;
 pub mod webhooks;
 
 pub(crate) use dispatcher::run;

@@ -18,12 +18,12 @@ use tracing::{info, warn};
 
 use super::change::{EventDetails, step};
 use crate::Error;
-use crate::app::job::delete_submission;
+use crate::app::job::{delete_given_up, delete_submission};
 use crate::app::schedule;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::in_transaction;
-use crate::store::job::{job_delete, job_get, job_give_up};
+use crate::store::job::{job_get, job_give_up};
 use crate::store::job_queries::{
     abandoned_jobs, expired_jobs, job_counts, overdue_jobs, overdue_leases,
 };
@@ -190,7 +190,7 @@ async fn delete_expired(state: &State, now: Timestamp) -> Result<(), Error> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Deletes a job, unless it was redriven since it was found: objects first, so that an interrupted deletion leaves a row that the next sweep finds.
+/// Deletes a job, unless it was redriven since it was found.
 async fn delete_job(state: &State, job: JobId, now: Timestamp) -> Result<(), Error> {
     let over: bool = in_transaction!(state.store, tx => {
         Ok::<_, Error>(job_give_up(&mut tx, job, now).await?)
@@ -198,8 +198,7 @@ async fn delete_job(state: &State, job: JobId, now: Timestamp) -> Result<(), Err
     if !over {
         return Ok(());
     }
-    state.artifacts.objects_delete(job).await?;
-    in_transaction!(state.store, tx => Ok::<_, Error>(job_delete(&mut tx, job).await?))
+    delete_given_up(state, job).await
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ pub struct JobSettings {
     pub accept_within: DurationMs,
     /// The longest that an answer may take beyond the app's own timeout.
     pub answer_slack: DurationMs,
+    /// How long attempts that run may continue when the controller stops. Those that have not ended by then are cut short.
+    pub stop_grace: DurationMs,
     /// The number of failed attempts after which the job is a dead letter.
     pub attempts: u32,
     /// The pause after the first failure; it doubles with each further one.
@@ -100,6 +102,7 @@ impl Default for JobSettings {
             lease: DurationMs::from_secs(30),
             accept_within: DurationMs::from_secs(60),
             answer_slack: DurationMs::from_secs(30),
+            stop_grace: DurationMs::from_secs(45),
             attempts: 5,
             retry_first: DurationMs::from_secs(1),
             retry_longest: DurationMs::from_secs(300),

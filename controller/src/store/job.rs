@@ -163,6 +163,11 @@ fn job_row(row: &AnyRow) -> Result<JobRow, StoreError> {
 }
 
 impl JobRow {
+    /// The deadline once a step has been written: a redrive, the only step of a job that has ended, takes it off.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadline.filter(|_| !self.progress.state.is_final())
+    }
+
     /// Whether its retention has ended: it is as good as deleted.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
@@ -407,7 +412,7 @@ pub async fn job_step(
         "UPDATE jobs SET generation = generation + 1, state = $3, attempt = $4, failures = $5, misses = $6, due_at = $7, expires_at = $8, \
          lease_until = $9, reason = $10, holder = $11, cluster = COALESCE($12, cluster), started_at = COALESCE($13, started_at), \
          ended_at = $14, kept_until = $15, status = $16, result_type = $17, result_size = $18, result = $19, result_attempt = $20, functions = $21, \
-         history = COALESCE($22, history) \
+         history = COALESCE($22, history), deadline = $23 \
          WHERE id = $1 AND generation = $2",
     )
     .bind(from.id.to_string())
@@ -432,23 +437,28 @@ pub async fn job_step(
     .bind(answer.and_then(|a| a.attempt.map(i64::from)))
     .bind(beside.functions.clone())
     .bind(history.transpose()?)
+    .bind(from.next_deadline().map(|at| stored(at.get())))
     .execute(connection)
     .await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Deletes a job that was never accepted; `false` if it has been accepted meanwhile, or is gone.
+/// Gives a job up that was never accepted, so that nobody accepts it while it is deleted; `false` if it has been accepted or given up meanwhile, or
+/// is gone. Its idempotency key is free at once.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn job_delete_submission(
+pub async fn job_give_up_submission(
     connection: &mut AnyConnection,
     job: JobId,
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query("DELETE FROM jobs WHERE id = $1 AND state = 'submitted'")
-        .bind(job.to_string())
-        .execute(connection)
-        .await?;
+    let done = sqlx::query(
+        "UPDATE jobs SET generation = generation + 1, kept_until = 0, idempotency = NULL \
+         WHERE id = $1 AND state = 'submitted' AND kept_until IS NULL",
+    )
+    .bind(job.to_string())
+    .execute(connection)
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 

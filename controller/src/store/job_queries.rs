@@ -112,24 +112,35 @@ pub async fn waiting_tenants(
     rows.iter().map(|row| parsed(row, "tenant")).collect()
 }
 
-/// A tenant's queued jobs that are due, by priority and age, at most `most`.
+/// A tenant's queued jobs that are due, by priority and age, at most `most`: none of the apps in `except`, of which only the first 500
+/// are regarded.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn waiting_jobs(
     connection: &mut AnyConnection,
-    tenant: TenantId,
+    (tenant, except): (TenantId, &[&AppName]),
     now: Timestamp,
     most: u32,
 ) -> Result<Vec<JobId>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT id FROM jobs WHERE state = 'queued' AND tenant = $1 AND due_at <= $2 ORDER BY priority DESC, due_at, id LIMIT $3",
-    )
-    .bind(tenant.to_string())
-    .bind(stored(now.get()))
-    .bind(i64::from(most))
-    .fetch_all(connection)
-    .await?;
+    let except = except.get(..NAMED_MAX).unwrap_or(except);
+    let names: Vec<String> = (4..).take(except.len()).map(|n| format!("${n}")).collect();
+    let others = if names.is_empty() {
+        String::new()
+    } else {
+        format!("AND app NOT IN ({})", names.join(", "))
+    };
+    let text = format!(
+        "SELECT id FROM jobs WHERE state = 'queued' AND tenant = $1 AND due_at <= $2 {others} ORDER BY priority DESC, due_at, id LIMIT $3"
+    );
+    let mut query = sqlx::query(AssertSqlSafe(text))
+        .bind(tenant.to_string())
+        .bind(stored(now.get()))
+        .bind(i64::from(most));
+    for app in except {
+        query = query.bind(app.as_str());
+    }
+    let rows = query.fetch_all(connection).await?;
     ids(&rows)
 }
 
@@ -174,7 +185,7 @@ pub async fn overdue_jobs(
     ids(&rows)
 }
 
-/// Jobs submitted before `before` and never accepted.
+/// Jobs submitted before `before`, never accepted, and not given up yet.
 ///
 /// # Errors
 /// When the database fails.
@@ -184,7 +195,7 @@ pub async fn abandoned_jobs(
     most: u32,
 ) -> Result<Vec<JobId>, StoreError> {
     let rows = sqlx::query(
-        "SELECT id FROM jobs WHERE state = 'submitted' AND submitted_at < $1 ORDER BY submitted_at LIMIT $2",
+        "SELECT id FROM jobs WHERE state = 'submitted' AND submitted_at < $1 AND kept_until IS NULL ORDER BY submitted_at LIMIT $2",
     )
     .bind(stored(before.get()))
     .bind(i64::from(most))

@@ -4,9 +4,11 @@ use fdn_core::job::{PutSchedule, ScheduleInfo};
 use fdn_core::{AppName, JobId, ScheduleName, TenantId, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
+use tracing::warn;
 
 use super::StoreError;
 use super::row::{json, number, parsed, parsed_or_none, stored, time_or_none, to_json};
+use crate::error::chain;
 
 /// One schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +137,7 @@ pub async fn schedule_delete(
     Ok(done.rows_affected() == 1)
 }
 
-/// Schedules whose next time has come.
+/// Schedules whose next time has come. One that cannot be read is left out and logged, so that it does not hold up the others.
 ///
 /// # Errors
 /// When the database fails.
@@ -151,7 +153,22 @@ pub async fn schedule_due(
     .bind(i64::from(most))
     .fetch_all(connection)
     .await?;
-    rows.iter().map(schedule_row).collect()
+    let mut due = Vec::with_capacity(rows.len());
+    for row in &rows {
+        match schedule_row(row) {
+            Ok(found) => due.push(found),
+            Err(error) => {
+                let text = |column: &str| row.try_get::<String, _>(column).unwrap_or_default();
+                warn!(
+                    app = text("app"),
+                    schedule = text("name"),
+                    error = chain(&error),
+                    "a schedule cannot be read; the others go on"
+                );
+            }
+        }
+    }
+    Ok(due)
 }
 
 /// Advances a schedule from the time in `from`; `false` if another controller did so, or the schedule was changed.

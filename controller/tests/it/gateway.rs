@@ -91,6 +91,9 @@ async fn serve(
         "full" => HttpResponse::ServiceUnavailable()
             .insert_header(("x-fdn-error", "FDN-3007"))
             .finish(),
+        "barred" => HttpResponse::Forbidden()
+            .insert_header(("fdn-call-outcome", "not_started"))
+            .finish(),
         "large" => HttpResponse::Ok().body(vec![b'x'; 100_000]),
         _ => HttpResponse::Ok()
             .content_type(text("content-type").unwrap_or_else(|| "text/plain".to_owned()))

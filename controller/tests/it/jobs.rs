@@ -20,6 +20,7 @@ use crate::rig::{Backend, Rig, node_at, on_both};
 on_both!(
     a_job_runs_and_its_answer_is_kept,
     what_fails_ends_as_its_function_allows,
+    what_is_never_let_in_is_dropped,
     a_job_goes_where_its_app_is_ready,
     a_key_makes_one_job,
     without_the_broker_nothing_is_accepted,
@@ -204,17 +205,21 @@ async fn what_fails_ends_as_its_function_allows(backend: Backend) {
     assert_eq!(ended(&rig, other.id).await.state, JobState::Succeeded);
     let redrive = rig.request(Method::POST, &format!("/v1/jobs/{id}/redrive"));
     assert_eq!(rig.refused(redrive).await.1.code, ErrorCode::JobEnded);
+}
 
-    // The app never admits it: it is retried until it expires, whatever the number of attempts.
-    let answer = submission(&rig, "hello", "?max_age=1s", "full")
-        .send()
-        .await;
-    let receipt: JobReceipt = answer.expect("an answer").json().await.expect("a receipt");
-    let dropped = ended(&rig, receipt.id).await;
-    assert_eq!((dropped.state, dropped.failures), (JobState::Dropped, 0));
-    assert!(dropped.reason.expect("a reason").contains("FDN-3007"));
-    let result = rig.request(Method::GET, &format!("/v1/jobs/{}/result", receipt.id));
-    assert_eq!(rig.refused(result).await.1.code, ErrorCode::JobNoResult);
+/// The app does not admit it, or its node takes no calls of this controller: it is retried until it expires, whatever the number of attempts.
+async fn what_is_never_let_in_is_dropped(backend: Backend) {
+    let (rig, _gateway) = rig(backend).await;
+    for (body, why) in [("full", "FDN-3007"), ("barred", "certificate")] {
+        let submitted = submission(&rig, "hello", "?max_age=1s", body);
+        let id = rig.json::<JobReceipt>(submitted).await.id;
+        let dropped = ended(&rig, id).await;
+        assert_eq!((dropped.state, dropped.failures), (JobState::Dropped, 0));
+        let reason = dropped.reason.expect("a reason");
+        assert!(reason.contains(why), "{reason}");
+        let result = rig.request(Method::GET, &format!("/v1/jobs/{id}/result"));
+        assert_eq!(rig.refused(result).await.1.code, ErrorCode::JobNoResult);
+    }
 }
 
 async fn a_job_goes_where_its_app_is_ready(backend: Backend) {

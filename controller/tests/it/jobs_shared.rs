@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use fdn_controller::Settings;
+use fdn_controller::jobs::sweep::{self, OverdueLeases};
+use fdn_controller::store::job::{job_get, job_insert};
 use fdn_core::JobId;
 use fdn_core::job::{JobInfo, JobReceipt, JobState, ScheduleInfo};
 use fdn_testkit::{components, wait};
@@ -18,6 +20,9 @@ on_both!(
     a_function_runs_for_as_many_jobs_as_its_policy_says_whatever_their_app,
     two_dispatchers_give_two_tenants_their_turns,
     lists_over_all_apps_show_what_the_caller_may_see,
+    an_app_that_cannot_be_read_holds_up_no_other,
+    a_job_that_cannot_be_read_holds_up_no_other,
+    a_schedule_that_cannot_be_submitted_holds_up_no_other,
 );
 
 const FLOW: &str = "
@@ -236,4 +241,98 @@ async fn lists_over_all_apps_show_what_the_caller_may_see(backend: Backend) {
         .anonymous(Method::GET, "/v1/jobs?tenant=nobody")
         .bearer_auth(&theirs);
     assert_eq!(rig.refused(hidden).await.0, 404);
+}
+
+async fn change_one(rig: &Rig, sql: &'static str) {
+    let store = &rig.controller.state().store;
+    let mut connection = store.read().await.expect("connected");
+    let done = sqlx::query(sql).execute(&mut *connection).await;
+    assert_eq!(done.expect(sql).rows_affected(), 1);
+}
+
+async fn an_app_that_cannot_be_read_holds_up_no_other(backend: Backend) {
+    // Its job alone fills what is kept for a tenant.
+    let (rig, gateway) = rig(backend, |s| s.jobs.tenant_buffer = 1).await;
+    rig.deploy("broken", components::hello("broken")).await;
+    let manifest = Some("idempotent = true\n");
+    let upload = rig.upload("hello", components::hello("hello"), manifest, None);
+    let _: serde_json::Value = rig.json(upload).await;
+    change_one(
+        &rig,
+        "UPDATE versions SET manifest = 'none' WHERE function = 'broken'",
+    )
+    .await;
+    let broken = submit(&rig, "broken", "work").await;
+    // Further attempts have no tickets: they are found by looking into the store, after the job that waits for longer.
+    gateway.fail_with(500);
+    let dead = ended(&rig, submit(&rig, "hello", "fail").await).await;
+    assert_eq!((dead.state, dead.attempts), (JobState::Dead, 3));
+    let waits: JobInfo = rig.get(&format!("/v1/jobs/{broken}")).await;
+    assert_eq!((waits.state, gateway.calls(broken)), (JobState::Queued, 0));
+}
+
+async fn a_job_that_cannot_be_read_holds_up_no_other(backend: Backend) {
+    let (rig, gateway) = rig(backend, |_| {}).await;
+    let manifest = Some("idempotent = true\n");
+    let upload = rig.upload("hello", components::hello("hello"), manifest, None);
+    let _: serde_json::Value = rig.json(upload).await;
+    let done = ended(&rig, submit(&rig, "hello", "work").await).await;
+    // Another one waits in the store, and was damaged before anybody could read it.
+    let store = &rig.controller.state().store;
+    let mut write = store.begin().await.expect("a transaction");
+    let found = job_get(&mut write, done.id).await.expect("read");
+    let mut job = found.expect("there");
+    job.id = JobId::from_uuid(uuid::Uuid::now_v7());
+    job.progress.state = JobState::Queued;
+    let inserted = job_insert(&mut write, &job, Some("eA=="), None).await;
+    inserted.expect("written");
+    let damage = sqlx::query("UPDATE jobs SET history = 'none' WHERE id = $1");
+    let damaged = damage.bind(job.id.to_string()).execute(&mut *write).await;
+    assert_eq!(damaged.expect("written").rows_affected(), 1);
+    write.commit().await.expect("committed");
+    // Further attempts have no tickets: they are found by looking into the store, after the job that waits for longer.
+    gateway.fail_with(500);
+    let dead = ended(&rig, submit(&rig, "hello", "fail").await).await;
+    assert_eq!((dead.state, dead.attempts), (JobState::Dead, 3));
+    assert_eq!(gateway.calls(job.id), 0);
+}
+
+async fn a_schedule_that_cannot_be_submitted_holds_up_no_other(backend: Backend) {
+    let (rig, _gateway) = rig(backend, |_| {}).await;
+    let theirs = user(&rig, "ada", None).await;
+    tenant(&rig, "other", "ada").await;
+    let form = reqwest::multipart::Form::new().part(
+        "component",
+        reqwest::multipart::Part::bytes(components::hello("ahead")),
+    );
+    let upload = rig
+        .anonymous(Method::POST, "/v1/apps/ahead/versions")
+        .bearer_auth(&theirs);
+    let _: serde_json::Value = rig.json(upload.multipart(form)).await;
+    let mut due = fdn_core::Timestamp(0);
+    for (app, name) in [
+        ("ahead", "nightly"),
+        ("hello", "damaged"),
+        ("hello", "nightly"),
+    ] {
+        let path = format!("/v1/apps/{app}/schedules/{name}");
+        let put = rig.request(Method::PUT, &path);
+        let set: ScheduleInfo = rig.json(put.json(&json!({ "cron": "0 3 * * *" }))).await;
+        due = due.max(set.next_at.expect("a moment"));
+    }
+    change_one(
+        &rig,
+        "UPDATE tenants SET created_at = -1 WHERE name = 'other'",
+    )
+    .await;
+    change_one(
+        &rig,
+        "UPDATE job_schedules SET schedule = 'none' WHERE name = 'damaged'",
+    )
+    .await;
+    let (mut leases, at) = (OverdueLeases::default(), std::time::Instant::now());
+    let looked = sweep::round(rig.controller.state(), &mut leases, (due, at)).await;
+    looked.expect("looked");
+    let jobs: Vec<JobInfo> = rig.get("/v1/apps/hello/jobs").await;
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
 }

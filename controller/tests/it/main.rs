@@ -30,6 +30,7 @@ mod idempotency;
 mod invitations;
 mod jobs;
 mod jobs_shared;
+mod jobs_stop;
 mod join_tokens;
 mod links;
 mod logs;

@@ -9,7 +9,7 @@ use fdn_controller::store::job::{JobRow, job_get, job_give_up, job_insert};
 use fdn_controller::store::job_queries::{lease_extend, waiting_tenants};
 use fdn_controller::store::webhook::{Origin, WebhookRow, webhook_due, webhook_insert};
 use fdn_core::job::{AttemptResult, Event, JobInfo, JobReceipt, JobState};
-use fdn_core::{AppName, ClusterId, DurationMs, JobId, MessageId, TenantId, Timestamp};
+use fdn_core::{AppName, ClusterId, DurationMs, ErrorCode, JobId, MessageId, TenantId, Timestamp};
 use fdn_testkit::components;
 use reqwest::Method;
 
@@ -20,9 +20,11 @@ on_both!(
     what_may_be_repeated_is_and_a_late_end_is_past,
     claims_of_an_app_are_counted_over_all_dispatchers,
     a_submission_that_broke_off_is_swept_away,
+    a_submission_whose_objects_cannot_be_deleted_stays_for_the_sweep,
     a_lease_that_its_dispatcher_does_not_know_of_ends,
     a_sweeper_whose_clock_is_ahead_ends_only_what_is_not_extended,
     what_runs_again_is_not_deleted_nor_the_other_way_round,
+    what_runs_again_has_no_deadline,
     tenants_that_wait_are_found_in_turn,
     webhooks_of_one_tenant_do_not_fill_a_round,
 );
@@ -209,6 +211,41 @@ async fn a_submission_that_broke_off_is_swept_away(backend: Backend) {
     assert!(there(accepted).await);
 }
 
+async fn a_submission_whose_objects_cannot_be_deleted_stays_for_the_sweep(backend: Backend) {
+    let rig = rig(backend, "").await;
+    let state = rig.controller.state();
+    // The folder of the objects is a file: it takes no input, and cannot be searched either.
+    let folder = rig.settings.artifacts.local.join("jobs");
+    std::fs::write(&folder, "").expect("written");
+    let send = || {
+        let request = rig.request(Method::POST, "/v1/apps/hello/jobs");
+        request
+            .header("idempotency-key", "k")
+            .body(vec![b'x'; 100_000])
+    };
+    let ids = async || {
+        let mut connection = state.store.read().await.expect("connected");
+        let ids = sqlx::query_scalar("SELECT id FROM jobs").fetch_all(&mut *connection);
+        let ids: Vec<String> = ids.await.expect("read");
+        ids
+    };
+    let refused = rig.refused(send()).await.1.code;
+    assert_eq!(refused, ErrorCode::ArtifactStoreFailed);
+    let [id]: [String; 1] = ids().await.try_into().expect("one job");
+    // A ticket that comes late changes nothing.
+    let id: JobId = id.parse().expect("an id");
+    let details = EventDetails::default();
+    let confirmed = step(state, id, Event::Confirmed, &details).await;
+    assert_eq!(confirmed.expect("asked"), None);
+    std::fs::remove_file(&folder).expect("removed");
+    // Its key is free.
+    let again = rig.json::<JobReceipt>(send()).await.id;
+    assert_eq!(rig.objects_of_jobs(), ["input"]);
+    sweep_twice(state, fdn_service::now()).await;
+    assert_eq!(ids().await, [again.to_string()]);
+    assert_eq!(rig.objects_of_jobs(), ["input"]);
+}
+
 async fn a_lease_that_its_dispatcher_does_not_know_of_ends(backend: Backend) {
     let rig = rig(backend, "").await;
     let (known, orphan, end) = (submit(&rig).await, submit(&rig).await, later(60_000));
@@ -279,6 +316,34 @@ async fn what_runs_again_is_not_deleted_nor_the_other_way_round(backend: Backend
     let mut connection = state.store.read().await.expect("connected");
     let gone = job_get(&mut connection, second).await.expect("read");
     assert_eq!(gone, None);
+}
+
+async fn what_runs_again_has_no_deadline(backend: Backend) {
+    let rig = rig(backend, "").await;
+    let request = rig.request(Method::POST, "/v1/apps/hello/jobs?deadline=1h");
+    let id = rig.json::<JobReceipt>(request.body("x")).await.id;
+    let deadline = row(&rig, id).await.deadline;
+    assert!(deadline > Some(fdn_service::now()), "{deadline:?}");
+    let claim = claimed(&rig, id, "one", later(60_000)).await;
+    assert!(matches!(claim, Claim::Granted(_)), "{claim:?}");
+    let refused = Event::Ended {
+        attempt: 1,
+        ending: AttemptResult::Refused,
+    };
+    let details = EventDetails::default();
+    let ended = step(rig.controller.state(), id, refused, &details).await;
+    let ended = ended.expect("written").expect("it ran");
+    assert_eq!(
+        (ended.progress.state, ended.deadline),
+        (JobState::Failed, deadline)
+    );
+    let redrive = rig.request(Method::POST, &format!("/v1/jobs/{id}/redrive"));
+    let _: JobInfo = rig.json(redrive).await;
+    let again = row(&rig, id).await;
+    assert_eq!(
+        (again.progress.state, again.deadline),
+        (JobState::Queued, None)
+    );
 }
 
 async fn tenants_that_wait_are_found_in_turn(backend: Backend) {

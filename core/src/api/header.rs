@@ -30,6 +30,11 @@ pub const DEADLINE: &str = "x-fdn-deadline";
 pub const IDENTITY: &str = "x-fdn-identity";
 /// On calls from controllers to a node's gateway over its dedicated listener: the app's host. Without it, the node itself is addressed.
 pub const CALL_HOST: &str = "fdn-call-host";
+/// On the answers there: how the call ended. A controller sees it only where the node did not take its request, as [`NOT_STARTED`]; it is never a
+/// function's own.
+pub const CALL_OUTCOME: &str = "fdn-call-outcome";
+/// The value of [`CALL_OUTCOME`] for a call that certainly did not reach a function.
+pub const NOT_STARTED: &str = "not_started";
 /// On such calls, the job that calls ([`crate::job::JobPass`]); functions see the job in `x-fdn-identity`.
 pub const JOB: &str = "x-fdn-job";
 /// The version to which a call must go, where the app's traffic split allows clients to choose it.

@@ -73,6 +73,49 @@ fn what_may_not_start_is_passed_over_and_saves_nothing_up() {
 }
 
 #[test]
+fn what_never_starts_costs_its_tenant_no_turn() {
+    let mut pool = pool(LARGE);
+    for n in 1..=100 {
+        pool.push("a", entry(1.0, n)).expect("room");
+        pool.push("b", entry(1.0, n)).expect("room");
+    }
+    let mut started: BTreeMap<&str, u32> = BTreeMap::new();
+    for _ in 0..20 {
+        // The most urgent of one tenant finds no place, and comes back.
+        let heavy = Entry {
+            priority: 9,
+            ..entry(1000.0, 0)
+        };
+        pool.push("a", heavy).expect("room");
+        for _ in 0..4 {
+            match pool.take(|_| true).expect("waiting") {
+                (tenant, 0) => pool.refund(&tenant, Millis::new(1000.0)),
+                (tenant, _) => *started.entry(tenant).or_default() += 1,
+            }
+        }
+    }
+    assert_eq!(started, BTreeMap::from([("a", 30), ("b", 30)]));
+}
+
+#[test]
+fn a_refund_is_no_credit() {
+    let mut pool = pool(LARGE);
+    for n in 0..10 {
+        pool.push("a", entry(1.0, n)).expect("room");
+        pool.push("b", entry(1.0, n)).expect("room");
+    }
+    for _ in 0..4 {
+        pool.take(|_| true).expect("waiting");
+    }
+    pool.refund(&"b", Millis::new(1e9));
+    pool.refund(&"unknown", Millis::new(1.0));
+    let next: Vec<&str> = (0..4)
+        .map(|_| pool.take(|_| true).expect("waiting").0)
+        .collect();
+    assert_eq!(next, ["b", "a", "b", "a"]);
+}
+
+#[test]
 fn bounds_hold_and_room_says_so() {
     let mut pool = pool(Limits {
         total: 3,
@@ -114,6 +157,31 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// An entry that was taken and given back changes nothing for those that stay.
+    #[test]
+    fn a_refunded_take_leaves_the_order_as_it_was(
+        pushes in prop::collection::vec((0usize..5, 1u32..50), 1..100),
+        before in 0usize..50,
+    ) {
+        let (mut one, mut other): (Pool<usize, usize>, Pool<usize, usize>) = (Pool::new(LARGE), Pool::new(LARGE));
+        for (n, (tenant, cost)) in pushes.iter().enumerate() {
+            for pool in [&mut one, &mut other] {
+                let entry = Entry { priority: 5, order: 0, cost: Millis::new(f64::from(*cost)), item: n };
+                prop_assert!(pool.push(*tenant, entry).is_ok());
+            }
+        }
+        for _ in 0..before.min(pushes.len() - 1) {
+            prop_assert_eq!(one.take(|_| true), other.take(|_| true));
+        }
+        let (tenant, item) = one.take(|_| true).expect("waiting");
+        one.refund(&tenant, Millis::new(f64::from(pushes[item].1)));
+        other.retain(|kept| *kept != item);
+        while let Some(next) = other.take(|_| true) {
+            prop_assert_eq!(one.take(|_| true), Some(next));
+        }
+        prop_assert!(one.is_empty());
     }
 
     /// Whatever others put in and whatever may start: a tenant that can start something does so before each other tenant started more
