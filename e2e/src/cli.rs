@@ -1,6 +1,7 @@
 //! The command `fdn`, as a person types it.
 
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -103,17 +104,25 @@ impl Cli {
     /// # Panics
     /// When it says more, or less for too long.
     pub async fn bills(&self, app: &str, expected: u64) {
+        self.bills_within(app, expected..=expected).await;
+    }
+
+    /// Waits until the bill comes to say that an app was called at least and at most so often.
+    ///
+    /// # Panics
+    /// When it says more, or less for too long.
+    pub async fn bills_within(&self, app: &str, expected: RangeInclusive<u64>) {
+        let (least, most) = (i128::from(*expected.start()), i128::from(*expected.end()));
         wait::until("the usage of all calls", async || {
             let view: UsageView = serde_json::from_value(self.json(["bill", "--by", "app"]))?;
             let row = view.rows.iter().find(|row| row.name == app);
             let calls = row.and_then(|row| row.quantities.get(&Meter::Invocations));
             let calls = calls.map_or(0, |calls| calls.0);
-            let expected = i128::from(expected);
             assert!(
-                calls <= expected,
-                "{app}: {calls} calls are counted, {expected} were made"
+                calls <= most,
+                "{app}: {calls} calls are counted, {most} were made"
             );
-            ensure!(calls == expected, "{app}: {calls} of {expected}");
+            ensure!(calls >= least, "{app}: {calls} of {least}");
             Ok::<_, anyhow::Error>(())
         })
         .await;
