@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fdn_core::{ClusterId, Timestamp};
+use fdn_core::{ClusterId, Millis, Timestamp};
 use fdn_scheduling::compete::Load;
 use fdn_scheduling::place::Memory;
 
@@ -191,6 +191,7 @@ fn row((cluster, load): (&ClusterId, &ClusterLoad)) -> ClusterLoadRow {
         cluster: cluster.clone(),
         runs: load.load.runs(),
         erlangs: load.load.erlangs(),
+        in_service_ms: load.load.in_service().get(),
         memory_mib: load.memory.main,
         gpu_memory_mib: load.memory.gpu,
     }
@@ -198,8 +199,13 @@ fn row((cluster, load): (&ClusterId, &ClusterLoad)) -> ClusterLoadRow {
 
 /// The slots are added by a world, which knows those of its clusters.
 fn from_row(row: ClusterLoadRow) -> (ClusterId, ClusterLoad) {
+    let in_service = if row.in_service_ms > 0.0 || row.runs <= 0.0 {
+        row.in_service_ms
+    } else {
+        row.erlangs / row.runs * 1000.0
+    };
     let load = ClusterLoad {
-        load: Load::of_slots(0).asking(row.erlangs, row.runs),
+        load: Load::of_slots(0).asking(row.erlangs, row.runs, Millis::new(in_service)),
         memory: Memory {
             main: row.memory_mib,
             gpu: row.gpu_memory_mib,

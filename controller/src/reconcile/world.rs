@@ -217,7 +217,7 @@ impl World {
         for (cluster, load) in self.clusters.iter().zip(&mut self.loads) {
             if let Some(known) = loads.get(&cluster.id) {
                 // The load is set against the present slots.
-                load.load = load.load.asking(known.load.erlangs(), known.load.runs());
+                load.load = known.load.on_slots_of(&load.load);
                 load.memory = known.memory;
             }
         }

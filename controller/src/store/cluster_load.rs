@@ -16,6 +16,9 @@ pub struct ClusterLoadRow {
     pub runs: f64,
     /// The mean number of busy slots (erlangs).
     pub erlangs: f64,
+    /// The mean run time of the runs in service, in milliseconds; zero in rows of a controller that does not know it.
+    #[serde(default)]
+    pub in_service_ms: f64,
     /// Memory needed on its nodes, in MiB.
     pub memory_mib: f64,
     /// Memory needed on their GPU devices, in MiB.

@@ -143,6 +143,7 @@ async fn who_does_not_plan_knows_links_and_waits(backend: Backend) {
         cluster: cluster(cluster_name),
         runs: 100.0 * erlangs,
         erlangs,
+        in_service_ms: 0.0,
         memory_mib: 0.0,
         gpu_memory_mib: 0.0,
     };

@@ -340,6 +340,7 @@ async fn what_is_asked_is_one_row(backend: Backend) {
         cluster: cluster.parse().expect("cluster"),
         runs,
         erlangs: 0.1 + 0.2,
+        in_service_ms: 20.5,
         memory_mib: 512.5,
         gpu_memory_mib: 0.0,
     };

@@ -42,7 +42,7 @@ impl GroupDemand<'_> {
 }
 
 /// The mean work of one call, in ms at speed 1, summed over its tasks.
-pub(super) fn whole(dag: &Dag) -> Millis {
+fn whole(dag: &Dag) -> Millis {
     (0..dag.given()).fold(Millis::ZERO, |sum, task| {
         sum + dag.task(TaskIndex::new(task)).mean()
     })

@@ -3,13 +3,18 @@
 //! **Model.** A cluster has `c` slots; the offered load keeps `a` of them busy on average (in erlangs: arrival rate times service time).
 //! With the utilization `u = a / c` a call waits, on average and in the steady state,
 //!
-//! `W = S u^k / (c (1 - u))`, `k = max(1, floor(sqrt(2 (c + 1))) - 1)`,
+//! `W = T u^k / (c (1 - u))`, `k = max(1, floor(sqrt(2 (c + 1))) - 1)`.
 //!
-//! `S` being the mean service time there: Sakasegawa's approximation of the M/M/c queue (Annals of the Institute of Statistical
-//! Mathematics 29A, 1977), exact for one slot. Its exponent is rounded down to a whole number so that every machine computes the same,
-//! which only makes the wait look longer. Beyond the utilization [`FULL`] the formula diverges and no longer predicts anything; there the
-//! wait grows with the excess load instead: in a queue whose utilization exceeds [`FULL`] by `x` for a time `H`, the wait has grown by
-//! `x H` at its end.
+//! For runs of one kind `T` is their mean run time, and this is Sakasegawa's approximation of the M/M/c queue (Annals of the Institute of
+//! Statistical Mathematics 29A, 1977), exact for one slot. Its exponent is rounded down to a whole number so that every machine computes
+//! the same, which only makes the wait look longer. Runs of several kinds, of which kind `i` keeps `a_i` slots busy for `S_i` each, wait
+//! for those that are in service, and the long ones are there for longer: `T = sum(a_i S_i) / a`. That is the factor of Allen and Cunneen
+//! for the M/G/c queue (Allen, Probability, Statistics, and Queueing Theory, 1990), `E(S^2) / 2 E(S)^2`, with run times that are
+//! exponential within a kind; for one slot it is the formula of Pollaczek and Khinchine, which is exact.
+//!
+//! Beyond the utilization [`FULL`] the formula diverges and no longer predicts anything; there the wait grows with the excess load
+//! instead: in a queue whose utilization exceeds [`FULL`] by `x` for a time `H`, the wait has grown by `x H` at its end. `T` is
+//! `sum(a_i S_i) / (FULL c)` there, so that short runs beside too many long ones do not make the wait look shorter.
 //!
 //! **Toll.** A new call makes all others wait longer. If `N` calls per second waited `W` and now wait `W'`, this adds `N (W' - W)` of
 //! waiting per second; divided by the rate of the new calls it is their toll ([`Load::toll`]; the congestion toll of Pigou, The Economics
@@ -56,6 +61,46 @@ impl Rate {
     }
 }
 
+/// The run times of the runs that a call consists of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunTime {
+    /// Of a run that arrives, on average.
+    pub mean: Millis,
+    /// Of a run that is in service, on average: each counts by how long it is there.
+    pub in_service: Millis,
+}
+
+impl From<Millis> for RunTime {
+    /// Of runs of one kind.
+    fn from(mean: Millis) -> Self {
+        Self {
+            mean,
+            in_service: mean,
+        }
+    }
+}
+
+impl RunTime {
+    /// Of runs that take these times, one of each.
+    #[must_use]
+    pub fn of(times: impl Iterator<Item = Millis>) -> Self {
+        let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        for time in times {
+            count += 1.0;
+            sum += time.get();
+            squares += time.get() * time.get();
+        }
+        if sum > 0.0 {
+            Self {
+                mean: Millis::new(sum / count),
+                in_service: Millis::new(squares / sum),
+            }
+        } else {
+            Millis::ZERO.into()
+        }
+    }
+}
+
 /// The offered load of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
@@ -63,6 +108,8 @@ pub struct Load {
     exponent: u32,
     /// The load in erlangs: the mean number of busy slots.
     erlangs: f64,
+    /// The sum over all kinds of runs of their erlangs times their run time in milliseconds.
+    weighted: f64,
     /// The arrival rate of task runs, per second.
     runs: f64,
 }
@@ -87,6 +134,7 @@ impl Load {
             slots,
             exponent: exponent as u32,
             erlangs: 0.0,
+            weighted: 0.0,
             runs: 0.0,
         }
     }
@@ -102,14 +150,16 @@ impl Load {
         let of = |all: f64, narrow: f64| narrow + share * (all - narrow).max(0.0);
         Self {
             erlangs: of(self.erlangs, narrow.erlangs),
+            weighted: of(self.weighted, narrow.weighted),
             runs: of(self.runs, narrow.runs),
             ..Self::of_servers(self.slots * share)
         }
     }
 
-    /// Replaces the load by so many erlangs and runs per second; a number that is not finite counts as zero.
+    /// Replaces the load by so many erlangs and runs per second, of which those in service have this mean run time; a number that is
+    /// not finite counts as zero.
     #[must_use]
-    pub fn asking(mut self, erlangs: f64, runs: f64) -> Self {
+    pub fn asking(mut self, erlangs: f64, runs: f64, in_service: Millis) -> Self {
         let known = |number: f64| {
             if number.is_finite() {
                 number.max(0.0)
@@ -118,7 +168,28 @@ impl Load {
             }
         };
         (self.erlangs, self.runs) = (known(erlangs), known(runs));
+        self.weighted = self.erlangs * known(in_service.get());
         self
+    }
+
+    /// This load on the slots of another.
+    #[must_use]
+    pub const fn on_slots_of(self, other: &Self) -> Self {
+        Self {
+            slots: other.slots,
+            exponent: other.exponent,
+            ..self
+        }
+    }
+
+    /// The mean run time of the runs in service; zero without load.
+    #[must_use]
+    pub fn in_service(&self) -> Millis {
+        if self.erlangs > 0.0 {
+            Millis::new(self.weighted / self.erlangs)
+        } else {
+            Millis::ZERO
+        }
     }
 
     /// The arrival rate of task runs, per second.
@@ -140,32 +211,33 @@ impl Load {
     }
 
     /// Adds runs that arrive at `rate` and take `time` each.
-    pub fn add(&mut self, rate: Rate, time: Millis) {
-        self.erlangs += rate.erlangs(time);
-        self.runs += rate.get();
+    pub fn add(&mut self, rate: Rate, time: impl Into<RunTime>) {
+        *self = self.with(rate, time.into());
     }
 
     /// Reverts [`Load::add`]; not below zero.
-    pub fn take(&mut self, rate: Rate, time: Millis) {
-        self.erlangs = (self.erlangs - rate.erlangs(time)).max(0.0);
+    pub fn take(&mut self, rate: Rate, time: impl Into<RunTime>) {
+        let time = time.into();
+        let erlangs = rate.erlangs(time.mean);
+        self.erlangs = (self.erlangs - erlangs).max(0.0);
+        self.weighted = (self.weighted - erlangs * time.in_service.get()).max(0.0);
         self.runs = (self.runs - rate.get()).max(0.0);
+    }
+
+    fn with(mut self, rate: Rate, time: RunTime) -> Self {
+        let erlangs = rate.erlangs(time.mean);
+        if erlangs > 0.0 {
+            self.erlangs += erlangs;
+            self.weighted += erlangs * time.in_service.get();
+        }
+        self.runs += rate.get();
+        self
     }
 
     /// The mean wait with `rate` more calls of `time` each; overload is assumed to last for `horizon`. Infinite without slots.
     #[must_use]
-    pub fn wait(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
-        let (erlangs, runs) = (self.erlangs + rate.erlangs(time), self.runs + rate.get());
-        if runs <= 0.0 || erlangs <= 0.0 {
-            return Millis::ZERO;
-        }
-        if !(erlangs.is_finite() && self.slots > 0.0) {
-            return Millis::INFINITY;
-        }
-        let mean = erlangs / runs * 1000.0;
-        let share = erlangs / self.slots;
-        let steady = share.min(FULL);
-        let queue = mean * power(steady, self.exponent) / (self.slots * (1.0 - steady));
-        Millis::new(queue + (share - FULL).max(0.0) * horizon.get())
+    pub fn wait(&self, rate: Rate, time: impl Into<RunTime>, horizon: Millis) -> Millis {
+        self.with(rate, time.into()).present_wait(horizon)
     }
 
     /// The mean wait with `rate` more calls of `time` each, and their toll: by how much each of them lengthens the waits of all present calls.
@@ -173,7 +245,7 @@ impl Load {
     #[must_use]
     pub fn wait_and_toll(
         &self,
-        (rate, time): (Rate, Millis),
+        (rate, time): (Rate, RunTime),
         alone: Millis,
         horizon: Millis,
     ) -> (Millis, Millis) {
@@ -190,7 +262,6 @@ impl Load {
         if !(alone.get().is_finite() && beside.get().is_finite()) {
             return (wait, Millis::INFINITY);
         }
-        // Many short calls among long ones lower the mean service time, and with it the formula's wait: nobody gains by that.
         let longer = (beside.get() - alone.get()).max(0.0);
         (wait, Millis::new(longer * self.runs / some.get()))
     }
@@ -198,13 +269,23 @@ impl Load {
     /// The present mean wait, without further calls.
     #[must_use]
     pub fn present_wait(&self, horizon: Millis) -> Millis {
-        self.wait(Rate::default(), Millis::ZERO, horizon)
+        if self.erlangs <= 0.0 {
+            return Millis::ZERO;
+        }
+        if !(self.erlangs.is_finite() && self.slots > 0.0) {
+            return Millis::INFINITY;
+        }
+        let share = self.erlangs / self.slots;
+        let steady = share.min(FULL);
+        let in_service = self.weighted / (self.slots * steady);
+        let queue = in_service * power(steady, self.exponent) / (self.slots * (1.0 - steady));
+        Millis::new(queue + (share - FULL).max(0.0) * horizon.get())
     }
 
     /// The toll of `rate` more calls of `time` each ([`Load::wait_and_toll`]).
     #[must_use]
-    pub fn toll(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
-        self.wait_and_toll((rate, time), self.present_wait(horizon), horizon)
+    pub fn toll(&self, rate: Rate, time: impl Into<RunTime>, horizon: Millis) -> Millis {
+        self.wait_and_toll((rate, time.into()), self.present_wait(horizon), horizon)
             .1
     }
 }
@@ -270,7 +351,50 @@ mod tests {
         }
     }
 
+    #[test]
+    fn short_runs_wait_for_the_long_ones_in_service() {
+        // 20 runs a second of 10 ms and 2 of 200 ms: of one slot, a fifth and two fifths are busy. By the formula of Pollaczek and
+        // Khinchine, with exponential times, a call waits sum(rate_i * 2 S_i^2) / 2 (1 - u).
+        let (short, long) = (Millis::new(10.0), Millis::new(200.0));
+        let mut load = Load::of_slots(1);
+        load.add(Rate::per_second(20.0), short);
+        load.add(Rate::per_second(2.0), long);
+        let exact = (0.02 * 10.0 * 10.0 + 0.002 * 200.0 * 200.0) / (1.0 - 0.6);
+        assert!((load.present_wait(HORIZON).get() - exact).abs() < 1e-9);
+        assert!((load.in_service().get() - (0.2 * 10.0 + 0.4 * 200.0) / 0.6).abs() < 1e-9);
+        // A call of one short and one long run is the same as the two.
+        let both = RunTime::of([short, long].into_iter());
+        let (mut one, mut two) = (Load::of_slots(4), Load::of_slots(4));
+        one.add(Rate::per_second(6.0), both);
+        two.add(Rate::per_second(3.0), short);
+        two.add(Rate::per_second(3.0), long);
+        for (a, b) in [
+            (one.erlangs(), two.erlangs()),
+            (one.weighted, two.weighted),
+            (one.runs(), two.runs()),
+        ] {
+            assert!((a - b).abs() < 1e-9, "{a} {b}");
+        }
+        assert_eq!(RunTime::of([].into_iter()), Millis::ZERO.into());
+        // What is stored of a load is all of it.
+        let stored = Load::of_slots(0).asking(two.erlangs(), two.runs(), two.in_service());
+        let stored = stored.on_slots_of(&one);
+        assert!(
+            (stored.present_wait(HORIZON).get() - two.present_wait(HORIZON).get()).abs() < 1e-9
+        );
+    }
+
     proptest! {
+        /// Neither do more runs of another kind.
+        #[test]
+        fn it_grows_with_runs_of_another_kind(slots in 1usize..300, a in 0.0f64..2.0, time in 0.1f64..1e4, more in 0.0f64..0.5) {
+            let mut load = Load::of_slots(slots);
+            load.add(Rate::per_second(a * slots as f64 * 100.0), Millis::new(10.0));
+            let others = Rate::per_second(more * slots as f64 * 1000.0 / time);
+            let (before, after) = (load.present_wait(HORIZON), load.wait(others, Millis::new(time), HORIZON));
+            prop_assert!(before.get() <= after.get() * (1.0 + 1e-9), "{:?} {:?}", before, after);
+        }
+
         /// More of anything never shortens the wait, and there is no jump where the formula changes.
         #[test]
         fn it_grows_with_what_is_asked(slots in 1usize..300, a in 0.0f64..2.0, more in 0.0f64..0.5) {
@@ -320,7 +444,7 @@ mod tests {
             let before = all(&load);
             let own = load.wait(Rate::per_second(rate), Millis::new(10.0), HORIZON).get();
             let lost = rate * (own + toll(&load, rate));
-            let both = load.wait_and_toll((Rate::per_second(rate), Millis::new(10.0)), load.present_wait(HORIZON), HORIZON);
+            let both = load.wait_and_toll((Rate::per_second(rate), Millis::new(10.0).into()), load.present_wait(HORIZON), HORIZON);
             prop_assert_eq!((both.0.get(), both.1.get()), (own, toll(&load, rate)));
             load.add(Rate::per_second(rate), Millis::new(10.0));
             prop_assert!((all(&load) - before - lost).abs() <= 1e-6 * all(&load).max(1.0));

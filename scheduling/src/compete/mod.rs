@@ -44,7 +44,7 @@ use fdn_core::{Millis, Resources};
 
 pub use appraise::{Appraisal, appraise};
 pub use demand::GroupDemand;
-pub use load::{FULL, Load, Rate};
+pub use load::{FULL, Load, Rate, RunTime};
 pub use memory::containers;
 pub use moves::{Cost, Moves};
 pub use outcome::{Outcome, Verdict};
@@ -57,7 +57,7 @@ use crate::place::{
     Placer, Plan, Problem, Rejection, Slots,
 };
 use crate::steer::{Margin, justifies};
-use demand::{whole, work};
+use demand::work;
 use memory::{Ledger, MemoryDemand};
 
 /// The parameters of the decision.
@@ -93,8 +93,8 @@ pub struct Competition<'a> {
     times: Costs,
     /// The tolls of the current demand, by task and then by cluster.
     tolls: Vec<Millis>,
-    /// The mean service time of the current demand's tasks on each cluster.
-    means: Vec<Millis>,
+    /// The run times of the current demand's tasks on each cluster.
+    means: Vec<RunTime>,
     memory_limits: MemoryLimits,
     best: Plan,
     old: Plan,
@@ -312,25 +312,20 @@ impl<'a> Competition<'a> {
             ..
         } = self;
         let tasks = demand.dag.given();
-        let whole = whole(demand.dag);
         let task_of = |task: usize| demand.dag.task(TaskIndex::new(task));
         let count = clusters.len();
         means.clear();
-        // Each task loads the cluster with its own run time; the queue is modelled with as many runs per call, each of the mean run time.
+        // What it would be if all of its tasks ran there.
         means.extend(clusters.iter().enumerate().map(|(at, cluster)| {
-            let sum = match demand.factors {
-                None => cluster.speed.time(whole),
-                Some(_) => (0..tasks).fold(Millis::ZERO, |sum, task| {
-                    sum + cluster.speed.time(task_of(task).mean()) * demand.factor(task, at, count)
-                }),
-            };
-            Millis::new(sum.get() / tasks as f64)
+            RunTime::of((0..tasks).map(|task| {
+                cluster.speed.time(task_of(task).mean()) * demand.factor(task, at, count)
+            }))
         }));
         let calls = Rate::per_second(demand.rate.get() * tasks as f64);
         tolls.clear();
         times.refill(tasks, count, |task, at| {
-            let mean = means[at];
-            if !mean.get().is_finite() {
+            let time = means[at];
+            if !time.mean.is_finite() {
                 tolls.push(Millis::ZERO);
                 return Millis::INFINITY;
             }
@@ -341,7 +336,7 @@ impl<'a> Competition<'a> {
                 let part = loads[at].part(share, &narrow[at]);
                 (part, part.present_wait(terms.horizon))
             };
-            let (wait, toll) = load.wait_and_toll((calls, mean), present, terms.horizon);
+            let (wait, toll) = load.wait_and_toll((calls, time), present, terms.horizon);
             tolls.push(toll);
             clusters[at].speed.time(task_of(task).work) * demand.factor(task, at, count) + wait
         });

@@ -142,7 +142,7 @@ const GOLDEN: &str = "\
 policy       mean ms   p99 ms  not served  moves  load moved  MiB missing
 decided        63.90   100.02       0.000      1       0.765            0
 stay           63.90   100.02       0.000      1       0.765            0
-nearest       546.32  2440.00       0.000      2       1.565            0
+nearest       548.66  2451.00       0.000      2       1.565            0
 round-robin    63.90   100.02       0.000      1       0.765            0
 fcfs           66.88   103.78       0.000      –           –            0
 priority       71.70   100.06       0.000      –           –            0
